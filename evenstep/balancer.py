@@ -1,0 +1,240 @@
+"""The balancer: reports -> predict -> plan. Where the stages meet.
+
+Its one subtlety is the pairing. The report at the boundary of iteration k carries the batch
+processing time of k-1 but the usage at the start of k: the speed of k-1 belongs to the usage that
+came one boundary *earlier*, and only with that may a predictor learn it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.arrays import Floats, Ints, as_ints
+from evenstep.core.limits import UNLIMITED, Limits
+from evenstep.core.plan import Decision, Plan
+from evenstep.core.report import Reports
+from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core.split import split_proportional
+from evenstep.core.view import View
+from evenstep.errors import InvalidReport, InvalidSetting, MembershipError, StateFileError
+from evenstep.policies.policy import Policy, even_sizes
+from evenstep.predictors.predictor import Predictor
+from evenstep.predictors.training import TrainInBackground, Trainer
+
+
+class Balancer:
+    """Turns the reports of each boundary into the plan of an iteration.
+
+    >>> from evenstep.policies import make_policy
+    >>> from evenstep.predictors import make_predictor
+    >>> balancer = Balancer(
+    ...     ["a", "b"], 64, make_policy("proportional"), make_predictor("ema", num_workers=2)
+    ... )
+    >>> balancer.plan.sizes
+    array([32, 32])
+    >>> usage = dict(cpu=np.ones(2), memory=np.ones(2), device_memory=np.full(2, np.nan))
+    >>> plan = balancer.decide(Reports(0, np.zeros(2, int), np.full(2, np.nan), **usage))
+    >>> plan = balancer.decide(Reports(1, np.array([32, 32]), np.array([0.1, 0.3]), **usage))
+    >>> plan.number, plan.iteration, plan.sizes
+    (1, 1, array([48, 16]))
+    """
+
+    def __init__(
+        self,
+        workers: Sequence[str],
+        total: int,
+        policy: Policy[Any],
+        predictor: Predictor | None = None,
+        minimum: int = 1,
+        granularity: int = 1,
+        delay: int = 0,
+        trainer: Trainer | None = None,
+    ) -> None:
+        if predictor is None and policy.uses_speeds:
+            raise InvalidSetting(f"policy {policy} needs a predictor, got none")
+        if delay < 0:
+            raise InvalidSetting(f"delay must be >= 0 iterations, got {delay}")
+        if predictor is not None and predictor.num_workers != len(workers):
+            raise InvalidSetting(
+                f"the predictor must be for {len(workers)} workers, got {predictor.num_workers}"
+            )
+        self.workers = _distinct(workers)
+        self.total = total
+        self.policy = policy
+        self.predictor = predictor
+        self.delay = delay
+        self._trainer = trainer or TrainInBackground()
+        self._minimum = minimum
+        self._granularity = granularity
+        self._caps: dict[str, int] = {}
+        self.limits = self._limits_of(self.workers)
+        self._policy_state = policy.init(len(workers))
+        self._usage = _no_usage(len(workers))
+        first, _ = policy.plan(self._view(self._silence(), even_sizes(total, self.limits)),
+                               self._policy_state)
+        self.plan = Plan(number=0, iteration=0, sizes=first.sizes, reason="start")
+
+    def decide(self, reports: Reports) -> Plan:
+        """Return the newest plan after the reports of the boundary of iteration k.
+
+        It holds from its `iteration` on, which is k, or later with a delay. A plan that keeps
+        the sizes keeps its number too. Reports that cannot be true are refused before anything
+        is learned from them.
+        """
+        if reports.num_workers != len(self.workers):
+            raise InvalidReport(
+                f"reports must come from all {len(self.workers)} workers, "
+                f"got {reports.num_workers}"
+            )
+        reports.check()
+        self._learn(reports)
+        if self.predictor is not None:
+            self._trainer.poll(self.predictor)
+        view = self._view(reports, self.plan.sizes)
+        decision, self._policy_state = self.policy.plan(view, self._policy_state)
+        assert int(decision.sizes.sum()) == self.total, (self.policy, decision)
+        self.plan = self._numbered(decision, reports.iteration + self.delay)
+        return self.plan
+
+    def close(self) -> None:
+        """End a training that may be going on in the background."""
+        self._trainer.close()
+
+    def set_cap(self, worker: str, cap: int | None) -> None:
+        """Set the largest batch size of a worker, or lift it; it holds from the next plan on."""
+        if worker not in self.workers:
+            raise MembershipError(f"worker {worker} is not a member: {', '.join(self.workers)}")
+        before = self._caps
+        self._caps = {**before, worker: UNLIMITED if cap is None else cap}
+        try:
+            limits = self._limits_of(self.workers)
+            limits.bounds(self.total)
+        except ValueError:
+            self._caps = before
+            raise
+        self.limits = limits
+
+    def change_members(self, workers: Sequence[str], iteration: int) -> Plan:
+        """Go on with other workers from an iteration on; the total stays.
+
+        Who stays keeps what was learned about it; sizes are scaled to make room for newcomers
+        or to take over from those who left, until the next decision.
+        """
+        workers = _distinct(workers)
+        old = {worker: i for i, worker in enumerate(self.workers)}
+        keep = as_ints([old.get(worker, -1) for worker in workers])
+        limits = self._limits_of(workers)
+        sizes = self._shared_out(keep, limits)
+        state = self.policy.remap(self._policy_state, keep)
+        if self.predictor is not None:
+            self.predictor.remap(keep)
+        self.workers, self.limits, self._policy_state = workers, limits, state
+        self._usage = remap_rows(self._usage, _no_usage(len(workers)), keep)
+        self.plan = Plan(self.plan.number + 1, iteration, sizes, reason="members changed")
+        return self.plan
+
+    def state(self) -> Arrays:
+        """Return everything learned, and the plan, as arrays to be saved."""
+        own = _Own(self._usage, self.plan.sizes, self.plan.number, self.plan.iteration)
+        parts = {"own": to_arrays(own), "policy": to_arrays(self._policy_state)}
+        if self.predictor is not None:
+            parts["predictor"] = self.predictor.state()
+        return {f"{name}.{key}": array for name, part in parts.items() for key, array in part.items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a saved state of the same workers, policy and predictor."""
+        n = len(self.workers)
+        own = from_arrays(
+            _Own(_no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
+        )
+        if int(own.sizes.sum()) != self.total:
+            raise StateFileError(
+                f"saved sizes must add up to {self.total}, got {int(own.sizes.sum())}"
+            )
+        policy_state = from_arrays(self.policy.init(n), inner_arrays(state, "policy"))
+        if self.predictor is not None:
+            self.predictor.restore(inner_arrays(state, "predictor"))
+        self._policy_state, self._usage = policy_state, own.usage
+        self.plan = Plan(own.number, own.iteration, own.sizes, reason="restored")
+
+    def _learn(self, reports: Reports) -> None:
+        """Let the predictor learn the speeds of k-1, each with the usage at the start of k-1."""
+        if self.predictor is None:
+            return
+        usage_iteration, cpu, memory = self._usage.T
+        paired = reports.observed & (usage_iteration == reports.iteration - 1)
+        speeds = np.where(paired, reports.batch_sizes / reports.times, np.nan)
+        self.predictor.observe(
+            speeds, np.where(paired, cpu, 1.0), np.where(paired, memory, 1.0)
+        )
+        now = np.full(len(cpu), float(reports.iteration))
+        self._usage = np.column_stack((now, reports.cpu, reports.memory))
+
+    def _view(self, reports: Reports, current: Ints) -> View:
+        if self.predictor is None:
+            speeds: Floats = np.full(len(current), np.nan)
+        else:
+            speeds = self.predictor.predict(reports.cpu, reports.memory)
+        return View(reports, current, speeds, self.limits)
+
+    def _numbered(self, decision: Decision, iteration: int) -> Plan:
+        changed = not np.array_equal(decision.sizes, self.plan.sizes)
+        plan = replace(
+            self.plan,
+            predicted_times=decision.predicted_times,
+            advice=decision.advice,
+            proposed=decision.proposed,
+            phase=decision.phase,
+        )
+        if not changed:
+            return plan
+        return replace(
+            plan,
+            number=self.plan.number + 1,
+            iteration=iteration,
+            sizes=decision.sizes,
+            reason=decision.reason,
+        )
+
+    def _limits_of(self, workers: Sequence[str]) -> Limits:
+        caps = as_ints([self._caps.get(worker, UNLIMITED) for worker in workers])
+        return Limits.of(len(workers), self._minimum, caps, self._granularity)
+
+    def _shared_out(self, keep: Ints, limits: Limits) -> Ints:
+        typical = max(1.0, float(np.median(self.plan.sizes)))
+        wanted = np.where(keep >= 0, self.plan.sizes[keep], typical)
+        return split_proportional(self.total, np.maximum(wanted, 1e-3), limits)
+
+    def _silence(self) -> Reports:
+        return Reports.silent(0, len(self.workers))
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """What the balancer itself remembers, in a form to be saved."""
+
+    usage: Floats
+    sizes: Ints
+    number: int
+    iteration: int
+
+
+def _no_usage(num_workers: int) -> Floats:
+    """Return rows (iteration, cpu, memory) of workers that have not said anything."""
+    return np.tile([-2.0, 1.0, 1.0], (num_workers, 1))
+
+
+def _distinct(workers: Sequence[str]) -> tuple[str, ...]:
+    if not workers:
+        raise InvalidSetting("a job needs at least one worker, got none")
+    seen: set[str] = set()
+    for worker in workers:
+        if worker in seen:
+            raise MembershipError(f"worker {worker} must be a member only once")
+        seen.add(worker)
+    return tuple(workers)

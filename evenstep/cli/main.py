@@ -1,0 +1,120 @@
+"""The ``evenstep`` command: finds the command asked for, imports only that one, and runs it.
+
+A command is a module with a docstring, which ``--help`` shows, and two functions:
+
+    add_arguments(parser)     says what it takes
+    run(args) -> int          does it, and returns the exit code
+
+Exit codes: 0 done, 2 the user's mistake (one line, no traceback), 130 interrupted with Ctrl-C,
+141 the reader of our output went away. Anything else is a bug of ours and shows its traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple, Protocol, cast
+
+from evenstep import __version__
+from evenstep.errors import EvenstepError
+
+
+class Entry(NamedTuple):
+    """Where a command lives and what it does, known without importing it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
+}
+
+EXTRAS: dict[str, str] = {
+    "matplotlib": "plots",
+    "rich": "sim",
+    "simpy": "sim",
+    "statsmodels": "arima",
+    "thriftpy2": "manager",
+    "tomli": "sim",
+    "torch": "torch",
+}
+"""Which extra brings a package that the core does without."""
+
+
+class Command(Protocol):
+    """What the module of a command offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
+        """Declare what the command takes."""
+
+    def run(self, args: argparse.Namespace, /) -> int:
+        """Run the command and return its exit code."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; ``argv`` is that of the process by default."""
+    try:
+        try:
+            return _run(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()
+    except EvenstepError as error:
+        return _fail(str(error))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        return _fail(f"{package} is not installed; pip install 'evenstep[{EXTRAS[package]}]'")
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Python flushes stdout once more at exit, which must not fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        if error.filename is None:
+            raise
+        return _fail(f"{error.filename}: {error.strerror}")
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = _parser()
+    chosen = parser.parse_args(argv)
+    if chosen.command not in COMMANDS:
+        got = "none" if chosen.command is None else repr(chosen.command)
+        parser.error(f"the command must be one of {', '.join(COMMANDS)}, got {got}")
+    module = import_module(COMMANDS[chosen.command].module)
+    command = cast(Command, module)
+    command_parser = argparse.ArgumentParser(
+        prog=f"evenstep {chosen.command}",
+        description=inspect.getdoc(module),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_arguments(command_parser)
+    return command.run(command_parser.parse_args(chosen.arguments))
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:{width}}  {entry.summary}" for name, entry in COMMANDS.items()]
+    parser = argparse.ArgumentParser(
+        prog="evenstep",
+        usage="evenstep [--help] [--version] COMMAND ...",
+        description="Makes the workers of a distributed training job finish iterations together.",
+        epilog="\n".join(["commands:", *lines, "", "evenstep COMMAND --help tells more."]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"evenstep {__version__}")
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _fail(message: str) -> int:
+    print(f"evenstep: error: {' '.join(message.splitlines())}", file=sys.stderr)
+    return 2

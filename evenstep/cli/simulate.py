@@ -1,0 +1,128 @@
+"""Show in virtual time how close a policy comes to the optimum.
+
+Runs a built-in scenario, or a cluster described in a file, under a policy; plain BSP and an oracle
+that knows the noise run beside it on the same noise. All figures are simulated; docs/simulate.md
+defines them.
+
+examples:
+  evenstep simulate G
+  evenstep simulate G --policy stepwise --workers 16 --seeds 0-7
+  evenstep simulate P --predictor ema --plot p.png --log p.jsonl
+  evenstep simulate --cluster examples/clusters/mixed_gpus.toml --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from evenstep.cli.arguments import count, parse_seeds, whole
+from evenstep.cli.recording import Recording
+from evenstep.cli.simulate_view import Display, print_figures, print_workers
+from evenstep.clusters.cluster import Cluster
+from evenstep.clusters.file import load_cluster
+from evenstep.clusters.scenarios import SCENARIOS, make_scenario
+from evenstep.core.plan import Plan
+from evenstep.engines.simulation import Outcome, Setup, median_figures, simulate
+from evenstep.engines.virtual import Iteration
+from evenstep.errors import InvalidSetting
+from evenstep.policies import POLICIES, WRAPPERS
+from evenstep.predictors import PREDICTORS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    scenarios = "; ".join(f"{name}: {s.summary}" for name, s in SCENARIOS.items())
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help=scenarios)
+    parser.add_argument("--cluster", metavar="FILE", help="a cluster file, docs/cluster_file.md")
+    parser.add_argument(
+        "--policy",
+        metavar="P",
+        help=f"{', '.join(POLICIES)}; settings and wrappers ({', '.join(WRAPPERS)}) are given "
+        "like stepwise:step=10+every_n:n=5",
+    )
+    parser.add_argument(
+        "--predictor",
+        metavar="Q",
+        help=f"{', '.join(PREDICTORS)}; settings are given like ema:alpha=0.5",
+    )
+    parser.add_argument("--workers", type=count, metavar="N", help="number of workers")
+    parser.add_argument("--iterations", type=count, metavar="K", help="length of the run")
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
+    seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-7 or 1,4,9")
+    parser.add_argument(
+        "--delay", type=whole, default=0, metavar="D", help="plans take effect D iterations late"
+    )
+    parser.add_argument("--noise-free", action="store_true", help="no noise and no spikes")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--plot", metavar="FILE", help="picture of the first seed, .png or .svg")
+    parser.add_argument("--log", metavar="FILE", help="run log of the first seed, JSON lines")
+
+
+def run(args: argparse.Namespace) -> int:
+    seeds = parse_seeds(args.seeds) if args.seeds else [args.seed]
+    first = _cluster(args, seeds[0])
+    setup = Setup.of(first, args.policy, args.predictor, args.delay)
+    with Display(first, setup, num_seeds=len(seeds), quiet=args.json) as display:
+        outcomes = [_simulate(args, setup, seed, seed == seeds[0], display) for seed in seeds]
+    figures = [
+        {"seed": seed, **outcome.figures()} for seed, outcome in zip(seeds, outcomes, strict=True)
+    ]
+    result = {"seeds": figures, "medians": median_figures(figures)}
+    if args.json:
+        json.dump(result, sys.stdout, indent=2)
+        print()
+    else:
+        _print(args, outcomes[0], setup, result)
+    return 0
+
+
+def _cluster(args: argparse.Namespace, seed: int) -> Cluster:
+    if (args.scenario is None) == (args.cluster is None):
+        raise InvalidSetting(
+            f"give either a scenario ({', '.join(SCENARIOS)}) or --cluster FILE, "
+            f"got {'neither' if args.scenario is None else 'both'}"
+        )
+    if args.scenario is not None:
+        return make_scenario(
+            args.scenario, args.workers, args.iterations, seed, noisy=not args.noise_free
+        )
+    if args.workers is not None:
+        raise InvalidSetting("--workers goes with a scenario; a cluster file has its own workers")
+    return load_cluster(args.cluster, seed, args.iterations, noisy=not args.noise_free)
+
+
+def _simulate(
+    args: argparse.Namespace, setup: Setup, seed: int, is_first: bool, display: Display
+) -> Outcome:
+    """Simulate one seed; the first one is recorded if a log or a picture is wanted."""
+    cluster = _cluster(args, seed)
+    watch_live = display.watch(seed)
+    if not is_first or not (args.log or args.plot):
+        return simulate(cluster, setup, cluster.iterations, watch_live)
+    with Recording(cluster, setup, seed, args.log) as recording:
+
+        def watch(iteration: Iteration, plan: Plan) -> None:
+            recording(iteration, plan)
+            watch_live(iteration, plan)
+
+        outcome = simulate(cluster, setup, cluster.iterations, watch)
+        recording.end(cluster.iterations)
+        if args.plot:
+            recording.plot(args.plot, outcome)
+    return outcome
+
+
+def _print(
+    args: argparse.Namespace, first: Outcome, setup: Setup, result: Mapping[str, Any]
+) -> None:
+    print_workers(first, setup, result["seeds"][0]["seed"])
+    print_figures(result, first.cluster)
+    for what, path in (("plot", args.plot), ("run log", args.log)):
+        if path:
+            print(f"{what}: {path}")
+
+

@@ -1,0 +1,1 @@
+"""Records, exact integer allocation and metrics: pure, and numpy only."""

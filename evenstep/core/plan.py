@@ -1,0 +1,72 @@
+"""Plans: the batch sizes of all workers, numbered, and what else the policy has to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from evenstep.core.arrays import Floats, Ints, frozen
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something that only a person, or an edge that a person allowed to, can act on."""
+
+    worker: int
+    """Position of the worker that it is about."""
+    predicted_time: float | None
+    """Predicted iteration time, in seconds, if it is followed; None where nobody can tell."""
+    kind: str = "remove"
+    """What to do with the worker: remove it from the job."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a policy answers at a boundary."""
+
+    sizes: Ints
+    """The batch sizes to use."""
+    reason: str = ""
+    """Why the sizes are not the current ones; empty where they are."""
+    predicted_times: Floats | None = None
+    """t that the policy expects of each worker with these sizes, in seconds."""
+    advice: tuple[Advice, ...] = ()
+    proposed: Ints | None = None
+    """The sizes that would have been used, where a wrapper holds them back."""
+    phase: str = ""
+    """The policy's own state in a word (`fast-approach`, `fine-tune`), where it has one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The batch sizes of all workers, with the iteration from which they hold."""
+
+    number: int
+    """Plans of a job are numbered from 0; a new number means new sizes or new members."""
+    iteration: int
+    """The first iteration that uses these sizes."""
+    sizes: Ints
+    """x of each worker; they add up to the total."""
+    reason: str = ""
+    predicted_times: Floats | None = field(default=None, repr=False)
+    advice: tuple[Advice, ...] = ()
+    proposed: Ints | None = None
+    phase: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", frozen(self.sizes, np.int64))
+
+    @property
+    def total(self) -> int:
+        """X: the samples of all workers in one iteration."""
+        return int(self.sizes.sum())
+
+    @property
+    def gradient_weights(self) -> Floats:
+        """``n x_i / X``: the factor of each worker before a mean all-reduce (section 3.4).
+
+        >>> Plan(number=0, iteration=0, sizes=np.array([8, 24])).gradient_weights
+        array([0.5, 1.5])
+        """
+        return len(self.sizes) * self.sizes / self.total

@@ -1,0 +1,179 @@
+"""Reports: what the workers say at an iteration boundary.
+
+The report at the boundary of iteration k carries the batch size and the batch processing time of
+iteration k-1, and the usage at the start of k. One worker's report is a `Report`, checked when it
+is made; what a decision sees is `Reports`, one array per quantity, with one entry per worker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TypeGuard
+
+import numpy as np
+
+from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, require
+from evenstep.errors import InvalidReport, MembershipError
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 0
+
+
+@dataclass(frozen=True)
+class Usage:
+    """The driving resources of a worker at the start of an iteration, as fractions 0..1."""
+
+    cpu: float = 1.0
+    """c: share of the CPU that is available to the training process."""
+    memory: float = 1.0
+    """m: share of the memory that is free."""
+    device_memory: float | None = None
+    """Share of the device's memory in use at its peak (Alg. 2's m); None where unknown."""
+
+    def __post_init__(self) -> None:
+        for name in ("cpu", "memory", "device_memory"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and 0 <= value <= 1):
+                raise InvalidReport(f"usage {name} must be a fraction from 0 to 1, got {value!r}")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one worker says at the boundary of an iteration.
+
+    >>> Report("w0", iteration=7, batch_size=32, batch_processing_time=-0.5)
+    Traceback (most recent call last):
+    evenstep.errors.InvalidReport: batch processing time of worker w0 must be finite and > 0, \
+got -0.5
+    """
+
+    worker: str
+    iteration: int
+    """k: the iteration about to start."""
+    batch_size: int | None = None
+    """x of iteration k-1, in samples; None where the worker processed none."""
+    batch_processing_time: float | None = None
+    """t of iteration k-1, in seconds, waiting excluded; None where there is no x."""
+    usage: Usage = Usage()
+    """c and m at the start of iteration k."""
+
+    def __post_init__(self) -> None:
+        who = f"of worker {self.worker}"
+        if not isinstance(self.worker, str) or not self.worker:
+            raise InvalidReport(f"worker must be a non-empty name, got {self.worker!r}")
+        if not _is_count(self.iteration):
+            raise InvalidReport(f"iteration {who} must be an integer >= 0, got {self.iteration!r}")
+        if (self.batch_size is None) != (self.batch_processing_time is None):
+            raise InvalidReport(
+                f"batch size and batch processing time {who} must come together, "
+                f"got {self.batch_size!r} and {self.batch_processing_time!r}"
+            )
+        if self.batch_size is None:
+            return
+        if not (_is_count(self.batch_size) and self.batch_size > 0):
+            raise InvalidReport(
+                f"batch size {who} must be an integer > 0 (or None with no time), "
+                f"got {self.batch_size!r}"
+            )
+        t = self.batch_processing_time
+        if not (_is_number(t) and math.isfinite(t) and t > 0):
+            raise InvalidReport(f"batch processing time {who} must be finite and > 0, got {t!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """The reports of all workers at one boundary, as arrays in the order of the workers."""
+
+    iteration: int
+    """k: the iteration about to start."""
+    batch_sizes: Ints
+    """x of iteration k-1; 0 where the worker processed none."""
+    times: Floats
+    """t of iteration k-1, in seconds; NaN where there is none."""
+    cpu: Floats
+    """c at the start of k."""
+    memory: Floats
+    """m at the start of k."""
+    device_memory: Floats
+    """Share of the device's memory in use; NaN where unknown."""
+
+    @classmethod
+    def silent(cls, iteration: int, num_workers: int) -> Reports:
+        """Make the reports of workers that have nothing to tell yet."""
+        full = np.full(num_workers, 1.0)
+        unknown = np.full(num_workers, np.nan)
+        return cls(iteration, np.zeros(num_workers, dtype=np.int64), unknown, full, full, unknown)
+
+    @classmethod
+    def gather(cls, reports: Mapping[str, Report], workers: Sequence[str]) -> Reports:
+        """Put single reports into arrays; every worker must have reported for one iteration."""
+        for worker in reports:
+            if worker not in workers:
+                raise MembershipError(f"worker {worker} is not a member: {', '.join(workers)}")
+        missing = [worker for worker in workers if worker not in reports]
+        if missing:
+            raise InvalidReport(f"every worker must report, nothing came from {missing[0]}")
+        rows = [reports[worker] for worker in workers]
+        iterations = {row.iteration for row in rows}
+        if len(iterations) != 1:
+            raise InvalidReport(
+                f"reports must be of one boundary, got iterations {sorted(iterations)}"
+            )
+        return cls(
+            iteration=iterations.pop(),
+            batch_sizes=as_ints([row.batch_size or 0 for row in rows]),
+            times=_column([row.batch_processing_time for row in rows]),
+            cpu=_column([row.usage.cpu for row in rows]),
+            memory=_column([row.usage.memory for row in rows]),
+            device_memory=_column([row.usage.device_memory for row in rows]),
+        )
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.batch_sizes)
+
+    @property
+    def observed(self) -> Bools:
+        """Whether each worker has a batch size and a time of the last iteration."""
+        return np.isfinite(self.times)
+
+    def check(self) -> None:
+        """Raise InvalidReport where an array holds what no worker can report."""
+        n = self.num_workers
+        for name in ("times", "cpu", "memory", "device_memory"):
+            shape = getattr(self, name).shape
+            if shape != (n,):
+                raise InvalidReport(f"{name} must have one entry per worker ({n}), got {shape}")
+        x, t = self.batch_sizes, self.times
+        require(x >= 0, "batch size must be >= 0", x, error=InvalidReport)
+        require(
+            np.isnan(t) == (x == 0), "a time must come with a batch size > 0", t,
+            error=InvalidReport,
+        )
+        require(
+            np.isnan(t) | (np.isfinite(t) & (t > 0)),
+            "batch processing time must be finite and > 0", t, error=InvalidReport,
+        )
+        for name in ("cpu", "memory"):
+            share = getattr(self, name)
+            require(
+                (share >= 0) & (share <= 1), f"usage {name} must be a fraction from 0 to 1", share,
+                error=InvalidReport,
+            )
+        used = self.device_memory
+        require(
+            np.isnan(used) | ((used >= 0) & (used <= 1)),
+            "usage device_memory must be a fraction from 0 to 1 or NaN", used, error=InvalidReport,
+        )
+
+
+def _column(values: Sequence[float | None]) -> Floats:
+    return as_floats([np.nan if value is None else value for value in values])

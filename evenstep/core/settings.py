@@ -1,0 +1,73 @@
+"""Settings in short form: ``name:setting=value,setting=value``, as on a command line."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from evenstep.errors import InvalidSetting
+
+T = TypeVar("T")
+Value = bool | int | float | str | tuple[float, ...]
+
+
+def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
+    """Split a short form into its name and its settings.
+
+    >>> parse_spec("stepwise:step=10,literal=true")
+    ('stepwise', {'step': 10, 'literal': True})
+    """
+    name, colon, rest = spec.partition(":")
+    settings: dict[str, Value] = {}
+    for item in rest.split(",") if colon else ():
+        key, equals, text = item.partition("=")
+        if not (key and equals and text):
+            raise InvalidSetting(f"settings of {name!r} must be setting=value, got {item!r}")
+        settings[key] = _parse_value(text)
+    return name, settings
+
+
+def construct(
+    make: Callable[..., T], name: str, settings: Mapping[str, Value], *args: object
+) -> T:
+    """Call `make` with these settings; a setting that it does not have is an InvalidSetting."""
+    known = list(inspect.signature(make).parameters)[len(args) :]
+    for key in settings:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            rule = f"must be one of {', '.join(known)}" if known else "must not be given: it has none"
+            raise InvalidSetting(f"a setting of {name!r} {rule}, got {key!r}{hint}")
+    try:
+        return make(*args, **settings)
+    except TypeError as error:
+        raise InvalidSetting(f"settings of {name!r} do not fit: {error}") from error
+
+
+def _parse_value(text: str) -> Value:
+    """Read a value: true or false, a number, numbers separated by slashes, or a word.
+
+    >>> _parse_value("2/2/15"), _parse_value("0.2"), _parse_value("true")
+    ((2.0, 2.0, 15.0), 0.2, True)
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    if "/" in text:
+        parts = [_number(part) for part in text.split("/")]
+        if all(part is not None for part in parts):
+            return tuple(float(part) for part in parts if part is not None)
+    number = _number(text)
+    return text if number is None else number
+
+
+def _number(text: str) -> int | float | None:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
+
+

@@ -1,0 +1,1 @@
+"""Engines: run a scheme on a cluster, in virtual time."""

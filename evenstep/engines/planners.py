@@ -1,0 +1,50 @@
+"""Planners: where an engine gets the batch sizes of an iteration from."""
+
+from __future__ import annotations
+
+from evenstep.balancer import Balancer
+from evenstep.clusters.cluster import Cluster
+from evenstep.clusters.conditions import Conditions
+from evenstep.core.arrays import Ints
+from evenstep.core.plan import Plan
+from evenstep.core.report import Reports
+
+
+class BalancedPlanner:
+    """Asks a balancer at every boundary; its plans may take effect some iterations later."""
+
+    def __init__(self, balancer: Balancer) -> None:
+        self._balancer = balancer
+        self._in_force = balancer.plan
+        self._coming: list[Plan] = []
+
+    @property
+    def in_force(self) -> Plan:
+        """The plan whose sizes are used in the iteration that was planned last."""
+        return self._in_force
+
+    @property
+    def newest(self) -> Plan:
+        """The plan that was made last."""
+        return self._balancer.plan
+
+    def sizes(self, reports: Reports, ahead: Conditions) -> Ints:
+        before = self._balancer.plan.number
+        plan = self._balancer.decide(reports)
+        if plan.number != before:
+            self._coming.append(plan)
+        elif plan.number == self._in_force.number:
+            self._in_force = plan
+        while self._coming and self._coming[0].iteration <= reports.iteration:
+            self._in_force = self._coming.pop(0)
+        return self._in_force.sizes
+
+
+class OraclePlanner:
+    """Knows the conditions ahead, noise included; nobody can do better."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def sizes(self, reports: Reports, ahead: Conditions) -> Ints:
+        return self._cluster.oracle(ahead)

@@ -1,0 +1,63 @@
+"""The exceptions of Evenstep, all in one place.
+
+    EvenstepError                 catch this to catch everything of ours
+    ├── InvalidSetting            an argument breaks its rule                (a ValueError)
+    ├── InvalidReport             a worker says what cannot be true          (a ValueError)
+    ├── InfeasibleLimits          no plan can keep the total within limits   (a ValueError)
+    ├── MembershipError           an unknown worker, or one that is already there
+    ├── OutOfTurn                 a report for an iteration that cannot be due
+    ├── Unplanned                 a plan was waited for and did not come in time
+    └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
+        ├── StateFileError        saved predictors, filters, sessions
+        ├── RunLogError           a run log
+        └── ClusterFileError      a cluster file, with the place of the mistake
+
+Every message says what, which, the rule, and what it got:
+``batch size of worker 3 must be >= 0, got -5``.
+"""
+
+from __future__ import annotations
+
+
+class EvenstepError(Exception):
+    """The root of all exceptions that Evenstep raises on purpose."""
+
+
+class InvalidSetting(EvenstepError, ValueError):
+    """An argument or setting breaks its rule."""
+
+
+class InvalidReport(EvenstepError, ValueError):
+    """A report says what cannot be true; the state before it is untouched."""
+
+
+class InfeasibleLimits(EvenstepError, ValueError):
+    """The limits leave no plan whose sizes add up to the total."""
+
+
+class MembershipError(EvenstepError):
+    """A worker is unknown, or is already a member."""
+
+
+class OutOfTurn(EvenstepError):
+    """A report came for an iteration that cannot be due yet."""
+
+
+class Unplanned(EvenstepError):
+    """A plan was waited for and did not come in time."""
+
+
+class FileError(EvenstepError, ValueError):
+    """A file is damaged, foreign or wrong."""
+
+
+class StateFileError(FileError):
+    """A file of saved state cannot be used."""
+
+
+class RunLogError(FileError):
+    """A run log cannot be read."""
+
+
+class ClusterFileError(FileError):
+    """A cluster file has a mistake; the message names its place."""

@@ -1,0 +1,73 @@
+"""Policies: from what is known at an iteration boundary to batch sizes.
+
+`POLICIES` and `WRAPPERS` are the registries. `make_policy` reads the short form used on command
+lines: a policy, its settings, and wrappers around it.
+
+>>> make_policy("even")
+Even()
+>>> make_policy("stepwise:step=10,literal=true+every_n:n=5")
+EveryN(inner=Stepwise(step=10, observation_window=5, fine_step=1, fine_window=20, literal=True), n=5)
+>>> make_policy("static:shares=2/2/15")
+Static(shares=(2.0, 2.0, 15.0))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evenstep.core.settings import construct, parse_spec
+from evenstep.errors import InvalidSetting
+from evenstep.policies.equal_finish import EqualFinish
+from evenstep.policies.even import Even
+from evenstep.policies.policy import Policy
+from evenstep.policies.proportional import Proportional
+from evenstep.policies.static import Static
+from evenstep.policies.stepwise import Stepwise
+from evenstep.policies.wrappers import DeadBand, EveryN, Limited, ObserveOnly
+
+__all__ = [
+    "POLICIES",
+    "WRAPPERS",
+    "DeadBand",
+    "EqualFinish",
+    "Even",
+    "EveryN",
+    "Limited",
+    "ObserveOnly",
+    "Policy",
+    "Proportional",
+    "Static",
+    "Stepwise",
+    "make_policy",
+]
+
+POLICIES: dict[str, Callable[..., Policy[Any]]] = {
+    "even": Even,
+    "static": Static,
+    "proportional": Proportional,
+    "stepwise": Stepwise,
+    "equal_finish": EqualFinish,
+}
+
+WRAPPERS: dict[str, Callable[..., Policy[Any]]] = {
+    "limited": Limited,
+    "every_n": EveryN,
+    "dead_band": DeadBand,
+    "observe_only": ObserveOnly,
+}
+
+
+def make_policy(spec: str) -> Policy[Any]:
+    """Make a policy from its short form: ``name[:setting=value,...][+wrapper[:...]]...``."""
+    first, *wrappers = spec.split("+")
+    name, settings = parse_spec(first)
+    if name not in POLICIES:
+        raise InvalidSetting(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")
+    policy: Policy[Any] = construct(POLICIES[name], name, settings)
+    for wrapper in wrappers:
+        name, settings = parse_spec(wrapper)
+        if name not in WRAPPERS:
+            raise InvalidSetting(f"wrapper must be one of {', '.join(WRAPPERS)}, got {name!r}")
+        policy = construct(WRAPPERS[name], name, settings, policy)
+    return policy

@@ -1,0 +1,62 @@
+"""The bench: workers without samples, and when to see whether they are fast again.
+
+A worker of size 0 has no times to report, so that it is tried again with one granule after some
+patience, which doubles each time in vain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evenstep.core.arrays import Bools, Floats, Ints
+
+_MOST_DOUBLINGS = 6
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """Who sits on the bench and for how long, one entry per worker."""
+
+    idle: Ints
+    """For how many iterations the worker has had no samples."""
+    benchings: Ints
+    """How often it was benched since it last had more than one granule."""
+    probing: Bools
+    """Whether it was given samples to see how fast it is now, and has not reported yet."""
+
+    @classmethod
+    def fresh(cls, num_workers: int) -> Bench:
+        zeros = np.zeros(num_workers, dtype=np.int64)
+        return cls(zeros, zeros, np.zeros(num_workers, dtype=bool))
+
+    def observe(self, observed: Bools) -> Bench:
+        """Return the bench after the workers that had samples reported."""
+        return replace(self, probing=self.probing & ~observed)
+
+    def due(self, current: Ints, patience: int) -> Bools:
+        """Return which benched workers are to be tried again now."""
+        doublings = np.clip(self.benchings - 1, 0, _MOST_DOUBLINGS)
+        due: Bools = (current == 0) & (self.idle >= patience * 2**doublings)
+        return due
+
+    def bounds(
+        self, current: Ints, due: Bools, lo: Floats, hi: Floats, granularity: int
+    ) -> tuple[Floats, Floats]:
+        """Return the highest and lowest sizes with benched workers held at 0 or at one granule."""
+        tried = due | self.probing
+        sitting = (current == 0) & ~tried
+        fixed = np.where(sitting, 0.0, granularity)
+        held = sitting | tried
+        return np.where(held, fixed, hi), np.where(held, fixed, lo)
+
+    def follow(self, current: Ints, sizes: Ints) -> Bench:
+        """Return the bench after new sizes were decided."""
+        sits, sat = sizes == 0, current == 0
+        smallest = np.min(sizes, where=~sits, initial=np.iinfo(np.int64).max)
+        return Bench(
+            idle=np.where(sits, self.idle + 1, 0),
+            benchings=np.where(sizes > smallest, 0, self.benchings + (sits & ~sat)),
+            probing=np.where(sits, False, self.probing | sat),
+        )

@@ -1,0 +1,143 @@
+"""`equal_finish`: a filter per worker and the exact split; the default on accelerators."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from evenstep.core.arrays import Bools, Ints
+from evenstep.core.limits import Limits
+from evenstep.core.plan import Advice, Decision
+from evenstep.core.rows import remap_rows
+from evenstep.core.split import makespan, split_affine
+from evenstep.core.view import View
+from evenstep.errors import InfeasibleLimits, InvalidSetting
+from evenstep.policies.bench import Bench
+from evenstep.policies.finish_filter import FinishFilter
+from evenstep.policies.memory import MemoryModel
+from evenstep.policies.policy import fits, keep_current
+from evenstep.policies.removal import advise_removal
+
+
+@dataclass(frozen=True, eq=False)
+class EqualFinishState:
+    """What is known of the workers; every array has one entry per worker."""
+
+    filter: FinishFilter
+    memory: MemoryModel
+    bench: Bench
+
+
+@dataclass(frozen=True)
+class EqualFinish:
+    """Size batches so that all workers finish together, by what each was seen to take.
+
+    Goes past Alg. 2: every worker is moved at once, by as much as its slope promises; a move is
+    made only where it gains more than the noise could feign.
+    """
+
+    least_gain: float = 0.01
+    """Predicted gain below which no new sizes are adopted."""
+    largest_move: float = 3.0
+    """A size changes at most by this factor at once."""
+    patience: int = 32
+    """Iterations after which a benched worker is tried again, doubled each time in vain."""
+
+    uses_speeds: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.least_gain < 0:
+            raise InvalidSetting(f"least_gain of equal_finish must be >= 0, got {self.least_gain}")
+        if self.largest_move <= 1:
+            raise InvalidSetting(
+                f"largest_move of equal_finish must be > 1, got {self.largest_move}"
+            )
+        if self.patience < 1:
+            raise InvalidSetting(f"patience of equal_finish must be >= 1, got {self.patience}")
+
+    def init(self, num_workers: int) -> EqualFinishState:
+        return EqualFinishState(
+            filter=FinishFilter.fresh(num_workers),
+            memory=MemoryModel.fresh(num_workers),
+            bench=Bench.fresh(num_workers),
+        )
+
+    def remap(self, state: EqualFinishState, keep: Ints) -> EqualFinishState:
+        return remap_rows(state, self.init(len(keep)), keep)
+
+    def plan(self, view: View, state: EqualFinishState) -> tuple[Decision, EqualFinishState]:
+        state = self._observe(view, state)
+        if not state.filter.seen.any():
+            sizes = keep_current(view)
+            return Decision(sizes, "" if sizes is view.current else "limits"), state
+        known = state.filter.filled(view.current)
+        due = state.bench.due(view.current, self.patience)
+        trusted = self._trusted(view, state, known, due)
+        best = split_affine(view.total, known.offsets(), known.slope, trusted)
+        best, advice = _without_dead_weight(view, known, best, trusted)
+        sizes, reason = self._weigh(view, known, best, forced=bool(due.any()))
+        state = replace(state, bench=state.bench.follow(view.current, sizes))
+        return Decision(sizes, reason, known.times_at(sizes), advice), state
+
+    def _observe(self, view: View, state: EqualFinishState) -> EqualFinishState:
+        reports, observed = view.reports, view.observed
+        known = state.filter.reopened(state.bench.probing & observed)
+        return EqualFinishState(
+            filter=known.observe(reports.batch_sizes, reports.times),
+            memory=state.memory.observe(reports),
+            bench=state.bench.observe(observed),
+        )
+
+    def _trusted(
+        self, view: View, state: EqualFinishState, known: FinishFilter, due: Bools
+    ) -> Limits:
+        """Return how far each size may move at once: the line is only trusted near its point."""
+        given = view.limits
+        most = np.minimum(state.memory.caps(), np.floor(self.largest_move * known.size))
+        hi = np.minimum(np.maximum(known.size, most), given.cap)
+        lo = np.maximum(np.maximum(given.minimum, 1), np.ceil(known.size / self.largest_move))
+        hi, lo = state.bench.bounds(view.current, due, lo, hi, given.granularity)
+        near = Limits(np.minimum(lo, hi), hi, given.granularity)
+        for limits in (near, given.tighten(cap=state.memory.caps())):
+            try:
+                limits.bounds(view.total)
+            except InfeasibleLimits:
+                continue
+            return limits
+        return given
+
+    def _weigh(
+        self, view: View, known: FinishFilter, best: Ints, forced: bool
+    ) -> tuple[Ints, str]:
+        """Return the best sizes if they gain more than the noise could feign, else the current."""
+        if np.array_equal(best, view.current):
+            return view.current, ""
+        if not fits(view.current, view):
+            return best, "limits"
+        times = np.where(view.current > 0, known.times_at(view.current), 0.0)
+        slowest = int(np.argmax(times))
+        time = makespan(best, known.offsets(), known.slope)
+        # The slowest of n looks slower than it is, by the expected maximum of n errors.
+        feigned = math.sqrt(2 * round(math.log(view.num_workers), 9))
+        least = max(self.least_gain, float(known.uncertainty()[slowest]) * feigned)
+        if forced or times[slowest] / time - 1 > least:
+            return best, f"predicted iteration time {times[slowest]:.4g} s -> {time:.4g} s"
+        return view.current, ""
+
+
+def _without_dead_weight(
+    view: View, known: FinishFilter, sizes: Ints, limits: Limits
+) -> tuple[Ints, tuple[Advice, ...]]:
+    """Return the sizes, without a worker that the job is faster without if it may be benched."""
+    offsets, slopes = known.offsets(), known.slope
+    advice = advise_removal(view.total, offsets, slopes, sizes, limits)
+    if advice and view.limits.minimum[advice[0].worker] == 0:
+        everybody_else = np.arange(view.num_workers) != advice[0].worker
+        limits = Limits(
+            limits.minimum * everybody_else, limits.cap * everybody_else, limits.granularity
+        )
+        sizes = split_affine(view.total, offsets, slopes, limits)
+    return sizes, advice

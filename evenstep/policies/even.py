@@ -1,0 +1,28 @@
+"""`even`: plain BSP, the same batch size for everybody."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from evenstep.core.arrays import Ints
+from evenstep.core.plan import Decision
+from evenstep.core.view import View
+from evenstep.policies.policy import even_sizes, predict_times
+
+
+@dataclass(frozen=True)
+class Even:
+    """Sizes that differ by at most one granule, the larger ones at the lower workers."""
+
+    uses_speeds: ClassVar[bool] = False
+
+    def init(self, num_workers: int) -> None:
+        return None
+
+    def plan(self, view: View, state: None) -> tuple[Decision, None]:
+        sizes = even_sizes(view.total, view.limits)
+        return Decision(sizes, "even", predict_times(view, sizes)), None
+
+    def remap(self, state: None, keep: Ints) -> None:
+        return None

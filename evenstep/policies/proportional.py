@@ -1,0 +1,38 @@
+"""`proportional`: sizes in proportion to the predicted speeds (Alg. 1, for CPU clusters)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from evenstep.core.arrays import Ints
+from evenstep.core.plan import Decision
+from evenstep.core.split import split_proportional
+from evenstep.core.view import View
+from evenstep.policies.policy import predict_times
+from evenstep.policies.removal import advise_removal
+
+
+@dataclass(frozen=True)
+class Proportional:
+    """``x_i = v_i / sum(v) X``, rounded so that the slowest worker finishes earliest.
+
+    The total is a constant, not the sum of the last sizes; the rounding is the exact split, not
+    the largest remainder, which costs 6 % at 4 samples per worker.
+    """
+
+    uses_speeds: ClassVar[bool] = True
+
+    def init(self, num_workers: int) -> None:
+        return None
+
+    def plan(self, view: View, state: None) -> tuple[Decision, None]:
+        sizes = split_proportional(view.total, view.speeds, view.limits)
+        zeros = np.zeros(view.num_workers)
+        advice = advise_removal(view.total, zeros, 1.0 / view.speeds, sizes, view.limits)
+        return Decision(sizes, "predicted speeds", predict_times(view, sizes), advice), None
+
+    def remap(self, state: None, keep: Ints) -> None:
+        return None

@@ -1,0 +1,43 @@
+"""Which worker the job would be faster without."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenstep.core.arrays import Floats, Ints
+from evenstep.core.limits import Limits
+from evenstep.core.plan import Advice
+from evenstep.core.split import makespan, split_affine
+from evenstep.errors import InfeasibleLimits
+
+WORTHWHILE = 0.01
+"""Removing a worker must shorten the iteration by at least this share."""
+
+
+def advise_removal(
+    total: int, offsets: Floats, slopes: Floats, sizes: Ints, limits: Limits
+) -> tuple[Advice, ...]:
+    """Advise to remove the slowest worker where the others would finish earlier without it.
+
+    Only a worker that is the slowest although it has its smallest size can be such a one: at
+    any larger size the exact split would have given its samples to somebody else.
+
+    >>> advise_removal(8, np.array([0.0, 0.0, 9.0]), np.ones(3), np.array([4, 3, 1]), Limits.of(3))
+    (Advice(worker=2, predicted_time=4.0, kind='remove'),)
+    """
+    times = np.where(sizes > 0, offsets + slopes * sizes, 0.0)
+    worker = int(np.argmax(times))
+    smallest, _ = limits.bounds(total)
+    if sizes[worker] > max(int(smallest[worker]), limits.granularity):
+        return ()
+    others = np.arange(len(sizes)) != worker
+    try:
+        without = split_affine(
+            total, offsets[others], slopes[others], limits.select(np.flatnonzero(others))
+        )
+    except InfeasibleLimits:
+        return ()
+    time = makespan(without, offsets[others], slopes[others])
+    if time >= (1 - WORTHWHILE) * times[worker]:
+        return ()
+    return (Advice(worker, time),)

@@ -1,0 +1,142 @@
+"""Wrappers: a policy around another one, that holds its decisions back or narrows its limits.
+
+The inner policy sees every boundary; as policies learn the sizes in force from the view, it does
+not mind that some of its decisions are not carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from evenstep.core.arrays import Ints
+from evenstep.core.limits import UNLIMITED
+from evenstep.core.plan import Decision
+from evenstep.core.view import View
+from evenstep.errors import InvalidSetting
+from evenstep.policies.policy import Policy, even_sizes, fits, predict_times
+
+
+@dataclass(frozen=True)
+class Limited:
+    """Keep sizes between `minimum` and `maximum`, in multiples of `granularity`."""
+
+    inner: Policy[Any]
+    minimum: int = 0
+    maximum: int = UNLIMITED
+    granularity: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.minimum <= self.maximum:
+            raise InvalidSetting(
+                "limited needs 0 <= minimum <= maximum, "
+                f"got minimum {self.minimum} and maximum {self.maximum}"
+            )
+        if self.granularity < 1:
+            raise InvalidSetting(f"granularity of limited must be >= 1, got {self.granularity}")
+
+    @property
+    def uses_speeds(self) -> bool:
+        return self.inner.uses_speeds
+
+    def init(self, num_workers: int) -> Any:
+        return self.inner.init(num_workers)
+
+    def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
+        limits = view.limits.tighten(self.minimum, self.maximum, self.granularity)
+        return self.inner.plan(replace(view, limits=limits), state)
+
+    def remap(self, state: Any, keep: Ints) -> Any:
+        return self.inner.remap(state, keep)
+
+
+@dataclass(frozen=True)
+class EveryN:
+    """Adopt new sizes only in every n-th iteration."""
+
+    inner: Policy[Any]
+    n: int = 10
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InvalidSetting(f"n of every_n must be >= 1, got {self.n}")
+
+    @property
+    def uses_speeds(self) -> bool:
+        return self.inner.uses_speeds
+
+    def init(self, num_workers: int) -> Any:
+        return self.inner.init(num_workers)
+
+    def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
+        decision, state = self.inner.plan(view, state)
+        if view.reports.iteration % self.n and fits(view.current, view):
+            decision = _held_back(decision, view)
+        return decision, state
+
+    def remap(self, state: Any, keep: Ints) -> Any:
+        return self.inner.remap(state, keep)
+
+
+@dataclass(frozen=True)
+class DeadBand:
+    """Adopt new sizes only where some worker's changes by more than a share of its current one."""
+
+    inner: Policy[Any]
+    threshold: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not self.threshold >= 0:
+            raise InvalidSetting(f"threshold of dead_band must be >= 0, got {self.threshold}")
+
+    @property
+    def uses_speeds(self) -> bool:
+        return self.inner.uses_speeds
+
+    def init(self, num_workers: int) -> Any:
+        return self.inner.init(num_workers)
+
+    def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
+        decision, state = self.inner.plan(view, state)
+        change = np.abs(decision.sizes - view.current) / np.maximum(view.current, 1)
+        if change.max() <= self.threshold and fits(view.current, view):
+            decision = _held_back(decision, view)
+        return decision, state
+
+    def remap(self, state: Any, keep: Ints) -> Any:
+        return self.inner.remap(state, keep)
+
+
+@dataclass(frozen=True)
+class ObserveOnly:
+    """Go on as plain BSP; what the inner policy would have done is in the plan as `proposed`."""
+
+    inner: Policy[Any]
+
+    @property
+    def uses_speeds(self) -> bool:
+        return self.inner.uses_speeds
+
+    def init(self, num_workers: int) -> Any:
+        return self.inner.init(num_workers)
+
+    def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
+        decision, state = self.inner.plan(view, state)
+        sizes = even_sizes(view.total, view.limits)
+        return replace(_held_back(decision, view), sizes=sizes, reason="observe only"), state
+
+    def remap(self, state: Any, keep: Ints) -> Any:
+        return self.inner.remap(state, keep)
+
+
+def _held_back(decision: Decision, view: View) -> Decision:
+    times = predict_times(view, view.current)
+    return replace(
+        decision,
+        sizes=view.current,
+        reason="",
+        predicted_times=times,
+        proposed=decision.sizes,
+    )

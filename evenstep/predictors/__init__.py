@@ -1,0 +1,57 @@
+"""Predictors: the speed of every worker in the coming iteration, from what was observed.
+
+`PREDICTORS` is the registry; `make_predictor` reads the short form used on command lines.
+
+>>> make_predictor("ema:alpha=0.5", num_workers=4).num_workers
+4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from evenstep.core.settings import construct, parse_spec
+from evenstep.errors import InvalidSetting
+from evenstep.predictors.best_of import BestOf
+from evenstep.predictors.ema import Ema
+from evenstep.predictors.kalman import Kalman
+from evenstep.predictors.median import Median
+from evenstep.predictors.predictor import Predictor, Trainable
+
+__all__ = [
+    "PREDICTORS",
+    "BestOf",
+    "Ema",
+    "Kalman",
+    "Median",
+    "Predictor",
+    "Trainable",
+    "make_predictor",
+]
+
+
+def _best_of(num_workers: int, narx: bool = False) -> BestOf:
+    candidates: dict[str, Predictor] = {
+        "kalman": Kalman(num_workers),
+        "ema": Ema(num_workers),
+        "median": Median(num_workers),
+    }
+    return BestOf(candidates)
+
+
+PREDICTORS: dict[str, Callable[..., Predictor]] = {
+    "memoryless": partial(Ema, alpha=1.0),
+    "ema": Ema,
+    "median": Median,
+    "kalman": Kalman,
+    "best_of": _best_of,
+}
+
+
+def make_predictor(spec: str, num_workers: int) -> Predictor:
+    """Make a predictor from its short form: ``name[:setting=value,...]``."""
+    name, settings = parse_spec(spec)
+    if name not in PREDICTORS:
+        raise InvalidSetting(f"predictor must be one of {', '.join(PREDICTORS)}, got {name!r}")
+    return construct(PREDICTORS[name], name, settings, num_workers)

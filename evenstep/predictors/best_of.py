@@ -1,0 +1,111 @@
+"""`best_of`: several predictors side by side, for each worker the one that erred least lately."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.arrays import Floats, Ints
+from evenstep.core.rows import Arrays, inner_arrays
+from evenstep.errors import InvalidSetting, StateFileError
+from evenstep.predictors.predictor import Predictor, Trainable
+
+_RATE = 0.02
+_LARGEST_ERROR = 0.1
+"""Squared logarithmic errors are cut here, so that one spike does not decide."""
+
+
+class BestOf:
+    """Follows ``e_j += .02 (min(log(v^_j / v)^2, .1) - e_j)`` and uses the smallest e_j."""
+
+    def __init__(self, candidates: Mapping[str, Predictor]) -> None:
+        if not candidates:
+            raise InvalidSetting("best_of needs at least one candidate, got none")
+        self.candidates = dict(candidates)
+        self._errors = np.zeros((self.num_workers, len(self.candidates)))
+
+    @property
+    def num_workers(self) -> int:
+        return next(iter(self.candidates.values())).num_workers
+
+    @property
+    def chosen(self) -> list[str]:
+        """The candidate in use for each worker."""
+        names = list(self.candidates)
+        return [names[j] for j in self._errors.argmin(axis=1)]
+
+    def predict(self, cpu: Floats, memory: Floats) -> Floats:
+        predictions = self._predictions(cpu, memory)
+        best = self._errors.argmin(axis=1)
+        chosen: Floats = predictions[np.arange(len(best)), best]
+        return chosen
+
+    def observe(self, speeds: Floats, cpu: Floats, memory: Floats) -> None:
+        new = np.isfinite(speeds)
+        predictions = self._predictions(cpu, memory)
+        log_errors = np.log(predictions / np.where(new, speeds, 1.0)[:, None])
+        steps = _RATE * (np.minimum(log_errors**2, _LARGEST_ERROR) - self._errors)
+        self._errors = self._errors + np.where(new[:, None], steps, 0.0)
+        for candidate in self.candidates.values():
+            candidate.observe(speeds, cpu, memory)
+
+    def remap(self, keep: Ints) -> None:
+        for candidate in self.candidates.values():
+            candidate.remap(keep)
+        errors = np.zeros((len(keep), len(self.candidates)))
+        errors[keep >= 0] = self._errors[keep[keep >= 0]]
+        self._errors = errors
+
+    def state(self) -> Arrays:
+        arrays: Arrays = {"errors": self._errors.copy()}
+        for name, candidate in self.candidates.items():
+            arrays |= {f"{name}.{key}": array for key, array in candidate.state().items()}
+        return arrays
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        errors = np.asarray(state.get("errors", np.zeros(0)), dtype=np.float64)
+        if errors.shape != self._errors.shape or not np.isfinite(errors).all():
+            raise StateFileError(
+                f"saved errors of best_of must be finite, of shape {self._errors.shape}, "
+                f"got shape {errors.shape}"
+            )
+        before = {name: candidate.state() for name, candidate in self.candidates.items()}
+        try:
+            for name, candidate in self.candidates.items():
+                candidate.restore(inner_arrays(state, name))
+        except StateFileError:
+            for name, candidate in self.candidates.items():
+                candidate.restore(before[name])
+            raise
+        self._errors = errors
+
+    def training(self) -> Callable[[], object] | None:
+        """Return the training of the first candidate that has one due."""
+        for name, candidate in self.candidates.items():
+            work = candidate.training() if isinstance(candidate, Trainable) else None
+            if work is not None:
+                return _Named(name, work)
+        return None
+
+    def adopt(self, result: object) -> None:
+        assert isinstance(result, tuple)
+        name, models = result
+        candidate = self.candidates[name]
+        assert isinstance(candidate, Trainable)
+        candidate.adopt(models)
+
+    def _predictions(self, cpu: Floats, memory: Floats) -> Floats:
+        return np.stack([p.predict(cpu, memory) for p in self.candidates.values()], axis=1)
+
+
+class _Named:
+    """A training that says whose it was."""
+
+    def __init__(self, name: str, work: Callable[[], object]) -> None:
+        self._name, self._work = name, work
+
+    def __call__(self) -> tuple[str, object]:
+        return self._name, self._work()

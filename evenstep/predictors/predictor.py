@@ -1,0 +1,73 @@
+"""What a predictor is: the speed model F_i of every worker, all in one object.
+
+The order of calls is always: predict, then measure, then observe. `predict` changes nothing.
+All arrays have one entry per worker; a speed of NaN says that the worker has no observation this
+time. Predictions are finite and positive from the start: a worker never seen is taken to be like
+the median of those seen, and before anything is seen all workers are alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core.rows import Arrays
+
+
+class Predictor(Protocol):
+    """Predicts the speed v of every worker in the coming iteration."""
+
+    @property
+    def num_workers(self) -> int: ...
+
+    def predict(self, cpu: Floats, memory: Floats) -> Floats:
+        """Return v for the iteration that starts with this usage; changes nothing."""
+        ...
+
+    def observe(self, speeds: Floats, cpu: Floats, memory: Floats) -> None:
+        """Learn the speeds of an iteration, with the usage at *its* start."""
+        ...
+
+    def remap(self, keep: Ints) -> None:
+        """Go on with other members: `keep` holds their old positions, -1 for newcomers."""
+        ...
+
+    def state(self) -> Arrays:
+        """Return everything learned, as arrays to be saved."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a saved state; raises StateFileError, and changes nothing, if it does not fit."""
+        ...
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A predictor whose models are trained off the decision path."""
+
+    def training(self) -> Callable[[], object] | None:
+        """Return the work of a training that is due, to be run anywhere at any time, or None.
+
+        The work holds copies of what it needs and changes nothing.
+        """
+        ...
+
+    def adopt(self, result: object) -> None:
+        """Use the models that a training returned, from the next prediction on."""
+        ...
+
+
+def fill_unseen(speeds: Floats, seen: Bools) -> Floats:
+    """Return the speeds with those of workers never seen replaced by the median of the seen.
+
+    >>> fill_unseen(np.array([3.0, 0.0, 5.0]), np.array([True, False, True]))
+    array([3., 4., 5.])
+    """
+    if seen.all():
+        return speeds
+    typical = float(np.median(speeds[seen])) if seen.any() else 1.0
+    return np.where(seen, speeds, typical)

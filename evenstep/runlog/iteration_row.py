@@ -1,0 +1,90 @@
+"""A row: one iteration in a run log, with one array per quantity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.core.arrays import Floats, Ints
+from evenstep.errors import InvalidSetting
+from evenstep.runlog.checks import COUNT, check
+
+MEASURES = ("times", "waiting", "predicted_speeds", "cpu", "memory", "device_memory")
+"""The quantities that may be unknown of a worker: floats, NaN where they are."""
+
+QUANTITIES = ("batch_sizes", *MEASURES, "caps")
+"""All quantities that a row has of each worker, by their names in the file."""
+
+_DTYPES = {
+    name: np.dtype(np.float64) if name in MEASURES else np.dtype(np.int64) for name in QUANTITIES
+}
+
+
+@dataclass(frozen=True, eq=False)
+class IterationRow:
+    """One iteration: what every worker did in it.
+
+    >>> row = IterationRow(7, plan=2, start=1.5, batch_sizes=[8, 24], times=[0.2, 0.3])
+    >>> row.speeds
+    array([40., 80.])
+    """
+
+    iteration: int
+    """k, counted from 0; it rises from row to row, and may leave some out."""
+    plan: int
+    """Number of the plan in use."""
+    start: float
+    """When the iteration began, in seconds since the run began; NaN where unknown."""
+    batch_sizes: Ints
+    """x: samples processed."""
+    times: Floats
+    """t, in seconds, waiting excluded; NaN where the worker had no batch."""
+    waiting: Floats | None = None
+    """Seconds blocked at the barrier; None, here and below: unknown of all workers."""
+    predicted_speeds: Floats | None = None
+    """v as it was predicted for this iteration, in samples per second."""
+    cpu: Floats | None = None
+    """c at the start of the iteration."""
+    memory: Floats | None = None
+    """m at the start of the iteration."""
+    device_memory: Floats | None = None
+    """Share of the device's memory in use at its peak."""
+    caps: Ints | None = None
+    """x^o: the largest size each worker may get, in samples; UNLIMITED where it has none."""
+
+    def __post_init__(self) -> None:
+        check("iteration", self.iteration, COUNT)
+        check("plan", self.plan, COUNT)
+        shape = (np.size(self.batch_sizes),)
+        for name, dtype in _DTYPES.items():
+            values = getattr(self, name)
+            if values is None:
+                continue
+            array = np.asarray(values, dtype)
+            if array.shape != shape:
+                raise InvalidSetting(
+                    f"{name} must have one entry per worker {shape}, got shape {array.shape}"
+                )
+            if array is not values:
+                object.__setattr__(self, name, array)
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.batch_sizes)
+
+    @property
+    def speeds(self) -> Floats:
+        """``v = x / t``: the actual speeds, in samples per second; NaN where there is none."""
+        return speeds_of(self.batch_sizes, self.times)
+
+
+def speeds_of(batch_sizes: Ints, times: Floats) -> Floats:
+    """Return ``x / t``, NaN where a worker had no batch or no time.
+
+    >>> speeds_of(np.array([8, 0]), np.array([0.2, np.nan]))
+    array([40., nan])
+    """
+    speeds = np.full(np.shape(times), np.nan)
+    np.divide(batch_sizes, times, out=speeds, where=(batch_sizes > 0) & (times > 0))
+    return speeds

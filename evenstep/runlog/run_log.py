@@ -1,0 +1,125 @@
+"""A run log in memory: the header, the rows as matrices, and the events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.arrays import Floats, Ints
+from evenstep.runlog.event import Event
+from evenstep.runlog.header import Header
+from evenstep.runlog.iteration_row import speeds_of
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """The iterations between two changes of membership: matrices of (iterations, workers).
+
+    What is unknown is NaN. A matrix of nothing but unknowns takes no memory and is read-only.
+    """
+
+    workers: tuple[str, ...]
+    iterations: Ints
+    """k of each row."""
+    plans: Ints
+    """Number of the plan in use in each row."""
+    starts: Floats
+    """When each iteration began, in seconds since the run began."""
+    batch_sizes: Ints
+    """x."""
+    times: Floats
+    """t, in seconds."""
+    waiting: Floats
+    """Seconds blocked at the barrier."""
+    predicted_speeds: Floats
+    """v as predicted, in samples per second."""
+    cpu: Floats
+    """c at the start of the iteration."""
+    memory: Floats
+    """m at the start of the iteration."""
+    device_memory: Floats
+    """Share of the device's memory in use at its peak."""
+    caps: Ints
+    """x^o, in samples; UNLIMITED where there is none."""
+
+    @property
+    def speeds(self) -> Floats:
+        """``v = x / t``: the actual speeds, in samples per second."""
+        return speeds_of(self.batch_sizes, self.times)
+
+    @property
+    def iteration_times(self) -> Floats:
+        """When the last worker was through with each iteration, in seconds since its start.
+
+        That is the largest t plus waiting; where waiting is unknown, the largest t.
+        """
+        through = self.times + np.where(np.isnan(self.waiting), 0.0, self.waiting)
+        longest = np.fmax.reduce(through, axis=1, initial=-np.inf)
+        return np.where(np.isneginf(longest), np.nan, longest)
+
+
+@dataclass(frozen=True, eq=False)
+class RunLog:
+    """Everything that a run log says."""
+
+    header: Header
+    segments: tuple[Segment, ...]
+    """The rows, with a new segment wherever the workers change; none without rows."""
+    events: tuple[Event, ...]
+    complete: bool
+    """False where the last line is cut, and left out here."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run says itself that it is over."""
+        return any(event.kind == "end" for event in self.events)
+
+    @property
+    def num_iterations(self) -> int:
+        return sum(len(segment.iterations) for segment in self.segments)
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """All workers that ever were there, in the order in which they came."""
+        names = [self.header.workers, *(segment.workers for segment in self.segments)]
+        return tuple(dict.fromkeys(name for group in names for name in group))
+
+    @property
+    def iterations(self) -> Ints:
+        return _join([segment.iterations for segment in self.segments], np.int64)
+
+    @property
+    def starts(self) -> Floats:
+        return _join([segment.starts for segment in self.segments])
+
+    @property
+    def iteration_times(self) -> Floats:
+        return _join([segment.iteration_times for segment in self.segments])
+
+    def matrix(self, quantity: str) -> Floats:
+        """Return one quantity of all `workers` over all iterations, NaN while one was away.
+
+        `quantity` is the name of a matrix of `Segment`, such as `times` or `speeds`.
+        """
+        workers = self.workers
+        position = {name: i for i, name in enumerate(workers)}
+        matrix = np.full((self.num_iterations, len(workers)), np.nan)
+        row = 0
+        for segment in self.segments:
+            columns = [position[name] for name in segment.workers]
+            below = row + len(segment.iterations)
+            matrix[row:below, columns] = getattr(segment, quantity)
+            row = below
+        return matrix
+
+    def events_of(self, *kinds: str) -> list[Event]:
+        """Return the events of these kinds, in their order."""
+        return [event for event in self.events if event.kind in kinds]
+
+
+def _join(arrays: Sequence[NDArray[Any]], dtype: type = np.float64) -> NDArray[Any]:
+    return np.concatenate(arrays) if arrays else np.zeros(0, dtype)

@@ -1,0 +1,157 @@
+"""The ``evenstep`` command: finding commands, and how it fails."""
+
+import importlib
+import importlib.metadata
+import signal
+import subprocess
+import sys
+import types
+
+import pytest
+
+import evenstep
+from evenstep.cli import main as cli
+from evenstep.errors import EvenstepError
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Register a command ``probe`` that takes ``--number`` and does what the test hands over."""
+
+    def register(action):
+        module = types.ModuleType("probe_command", "Probe the command line.\n\nIn two parts.")
+        vars(module).update(
+            add_arguments=lambda parser: parser.add_argument("--number", type=int), run=action
+        )
+        monkeypatch.setitem(sys.modules, "probe_command", module)
+        monkeypatch.setitem(cli.COMMANDS, "probe", cli.Entry("probe_command", "probe things"))
+
+    return register
+
+
+def failing(error):
+    def action(args):
+        raise error
+
+    return action
+
+
+def exit_code(*argv):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(argv)
+    return stopped.value.code
+
+
+def test_version_is_that_of_the_package(capsys):
+    assert exit_code("--version") == 0
+    assert capsys.readouterr().out == f"evenstep {evenstep.__version__}\n"
+
+
+def test_help_lists_every_command_without_importing_it(monkeypatch, capsys):
+    monkeypatch.setitem(cli.COMMANDS, "ghost", cli.Entry("no.such.module", "scare people"))
+    assert exit_code("--help") == 0
+    printed = capsys.readouterr().out
+    for name, entry in cli.COMMANDS.items():
+        assert name in printed
+        assert entry.summary in printed
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_has_what_a_command_needs(name):
+    module = importlib.import_module(cli.COMMANDS[name].module)
+    assert module.__doc__
+    assert callable(module.add_arguments)
+    assert callable(module.run)
+
+
+def test_command_gets_its_arguments_and_gives_its_exit_code(command):
+    command(lambda args: args.number)
+    assert cli.main(["probe", "--number", "7"]) == 7
+
+
+def test_command_help_shows_its_docstring(command, capsys):
+    command(lambda args: 0)
+    assert exit_code("probe", "--help") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("usage: evenstep probe [-h] [--number NUMBER]\n")
+    assert "Probe the command line.\n\nIn two parts." in printed
+
+
+@pytest.mark.parametrize(
+    ("argv", "got"), [([], "none"), (["simulat"], "'simulat'"), (["nope", "--help"], "'nope'")]
+)
+def test_unknown_command_is_named(argv, got, capsys):
+    assert exit_code(*argv) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"evenstep: error: the command must be one of simulate, got {got}"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (EvenstepError("total must be >= 1,\ngot 0"), "total must be >= 1, got 0"),
+        (
+            ModuleNotFoundError("No module named 'simpy'", name="simpy"),
+            "simpy is not installed; pip install 'evenstep[sim]'",
+        ),
+        (
+            ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib.pyplot"),
+            "matplotlib is not installed; pip install 'evenstep[plots]'",
+        ),
+        (
+            FileNotFoundError(2, "No such file or directory", "cluster.toml"),
+            "cluster.toml: No such file or directory",
+        ),
+    ],
+)
+def test_mistake_of_the_user_is_one_line(command, capsys, error, message):
+    command(failing(error))
+    assert cli.main(["probe"]) == 2
+    assert capsys.readouterr() == ("", f"evenstep: error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "error", [ModuleNotFoundError("gone", name="evenstep.gone"), OSError("odd"), ValueError("bug")]
+)
+def test_mistake_of_ours_keeps_its_traceback(command, error):
+    command(failing(error))
+    with pytest.raises(type(error)):
+        cli.main(["probe"])
+
+
+def test_every_extra_is_one_of_the_package():
+    extras = importlib.metadata.metadata("evenstep").get_all("Provides-Extra") or []
+    assert set(cli.EXTRAS.values()) <= set(extras)
+
+
+def test_interrupt_exits_130_without_a_traceback(command, capsys):
+    command(failing(KeyboardInterrupt()))
+    assert cli.main(["probe"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+CHATTERBOX = """
+import sys, types
+from evenstep.cli import main as cli
+
+module = types.ModuleType("chatterbox", "Print more than any pipe holds.")
+module.add_arguments = lambda parser: None
+module.run = lambda args: print("all work and no play\\n" * 100_000) or 0
+sys.modules["chatterbox"] = module
+cli.COMMANDS["chatterbox"] = cli.Entry("chatterbox", "print and print")
+sys.exit(cli.main(["chatterbox"]))
+"""
+
+
+def test_reader_that_goes_away_ends_it_quietly():
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHATTERBOX],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    _, errors = process.communicate()
+    assert (process.returncode, errors) == (128 + signal.SIGPIPE, "")
