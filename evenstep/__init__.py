@@ -1,3 +1,34 @@
-"""Evenstep makes every worker of a distributed training job finish its iteration together."""
+"""Evenstep sizes each worker's batch so that all workers finish their iteration together.
+
+    measure  ->  predict  ->  plan  ->  apply
+
+This package holds the pure half, predict and plan, and loads no framework: reports go into a
+`Balancer`, plans come out.
+"""
+
+from evenstep.balancer import Balancer
+from evenstep.coordination import InProcessCoordinator, Session
+from evenstep.core.limits import Limits
+from evenstep.core.plan import Advice, Plan
+from evenstep.core.report import Report, Reports, Usage
+from evenstep.errors import EvenstepError
+from evenstep.policies import make_policy
+from evenstep.predictors import make_predictor
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Advice",
+    "Balancer",
+    "EvenstepError",
+    "InProcessCoordinator",
+    "Limits",
+    "Plan",
+    "Report",
+    "Reports",
+    "Session",
+    "Usage",
+    "__version__",
+    "make_policy",
+    "make_predictor",
+]

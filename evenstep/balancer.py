@@ -24,7 +24,7 @@ from evenstep.core.view import View
 from evenstep.errors import InvalidReport, InvalidSetting, MembershipError, StateFileError
 from evenstep.policies.policy import Policy, even_sizes
 from evenstep.predictors.predictor import Predictor
-from evenstep.predictors.training import TrainInBackground, Trainer
+from evenstep.predictors.training import Trainer, TrainInBackground
 
 
 class Balancer:
@@ -75,8 +75,9 @@ class Balancer:
         self.limits = self._limits_of(self.workers)
         self._policy_state = policy.init(len(workers))
         self._usage = _no_usage(len(workers))
-        first, _ = policy.plan(self._view(self._silence(), even_sizes(total, self.limits)),
-                               self._policy_state)
+        first, _ = policy.plan(
+            self._view(self._silence(), even_sizes(total, self.limits)), self._policy_state
+        )
         self.plan = Plan(number=0, iteration=0, sizes=first.sizes, reason="start")
 
     def decide(self, reports: Reports) -> Plan:
@@ -88,8 +89,7 @@ class Balancer:
         """
         if reports.num_workers != len(self.workers):
             raise InvalidReport(
-                f"reports must come from all {len(self.workers)} workers, "
-                f"got {reports.num_workers}"
+                f"reports must come from all {len(self.workers)} workers, got {reports.num_workers}"
             )
         reports.check()
         self._learn(reports)
@@ -144,7 +144,9 @@ class Balancer:
         parts = {"own": to_arrays(own), "policy": to_arrays(self._policy_state)}
         if self.predictor is not None:
             parts["predictor"] = self.predictor.state()
-        return {f"{name}.{key}": array for name, part in parts.items() for key, array in part.items()}
+        return {
+            f"{name}.{key}": array for name, part in parts.items() for key, array in part.items()
+        }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Take up a saved state of the same workers, policy and predictor."""
@@ -169,9 +171,7 @@ class Balancer:
         usage_iteration, cpu, memory = self._usage.T
         paired = reports.observed & (usage_iteration == reports.iteration - 1)
         speeds = np.where(paired, reports.batch_sizes / reports.times, np.nan)
-        self.predictor.observe(
-            speeds, np.where(paired, cpu, 1.0), np.where(paired, memory, 1.0)
-        )
+        self.predictor.observe(speeds, np.where(paired, cpu, 1.0), np.where(paired, memory, 1.0))
         now = np.full(len(cpu), float(reports.iteration))
         self._usage = np.column_stack((now, reports.cpu, reports.memory))
 

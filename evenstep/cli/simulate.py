@@ -124,5 +124,3 @@ def _print(
     for what, path in (("plot", args.plot), ("run log", args.log)):
         if path:
             print(f"{what}: {path}")
-
-

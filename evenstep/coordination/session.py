@@ -132,9 +132,7 @@ class Session:
                 self._change_members(rest)
             self._members = rest
         else:
-            raise MembershipError(
-                f"worker {worker} is not a member: {', '.join(self._members)}"
-            )
+            raise MembershipError(f"worker {worker} is not a member: {', '.join(self._members)}")
         for reports in self._reports.values():
             reports.pop(worker, None)
         return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED

@@ -22,9 +22,9 @@ def as_ints(values: ArrayLike) -> Ints:
     return np.asarray(values, dtype=np.int64)
 
 
-def frozen(values: ArrayLike, dtype: type = np.int64) -> NDArray[np.generic]:
-    """Return a read-only copy of `values`, safe to hand to anybody."""
-    copy = np.array(values, dtype=dtype)
+def frozen(values: ArrayLike) -> Ints:
+    """Return a read-only copy of integers, safe to hand to anybody."""
+    copy: Ints = np.array(values, dtype=np.int64)
     copy.setflags(write=False)
     return copy
 

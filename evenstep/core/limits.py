@@ -74,8 +74,12 @@ class Limits:
             )
         lo = -(-self.minimum // g) * g
         hi = np.minimum(self.cap, total) // g * g
-        require(lo <= hi, f"the cap must leave room for a minimum of {g} x k samples",
-                self.cap, error=InfeasibleLimits)
+        require(
+            lo <= hi,
+            f"the cap must leave room for a minimum of {g} x k samples",
+            self.cap,
+            error=InfeasibleLimits,
+        )
         check_feasible(total, lo, hi)
         return lo, hi
 

@@ -25,8 +25,8 @@ def waiting_times(times: Floats) -> Floats:
 def waiting_share(times: Floats) -> float:
     """Return the part of all workers' time that is spent waiting.
 
-    >>> waiting_share(np.array([[1.0, 3.0]]))
-    0.3333333333333333
+    >>> waiting_share(np.array([[1.0, 2.0]]))
+    0.25
     """
     return float(1 - times.sum() / (times.max(axis=1).sum() * times.shape[1]))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from evenstep.core.arrays import Floats, Ints, frozen
 
 
@@ -55,7 +53,7 @@ class Plan:
     phase: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", frozen(self.sizes, np.int64))
+        object.__setattr__(self, "sizes", frozen(self.sizes))
 
     @property
     def total(self) -> int:

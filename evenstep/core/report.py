@@ -24,7 +24,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 
 def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
 
 
 @dataclass(frozen=True)
@@ -155,23 +155,31 @@ class Reports:
         x, t = self.batch_sizes, self.times
         require(x >= 0, "batch size must be >= 0", x, error=InvalidReport)
         require(
-            np.isnan(t) == (x == 0), "a time must come with a batch size > 0", t,
+            np.isnan(t) == (x == 0),
+            "a time must come with a batch size > 0",
+            t,
             error=InvalidReport,
         )
         require(
             np.isnan(t) | (np.isfinite(t) & (t > 0)),
-            "batch processing time must be finite and > 0", t, error=InvalidReport,
+            "batch processing time must be finite and > 0",
+            t,
+            error=InvalidReport,
         )
         for name in ("cpu", "memory"):
             share = getattr(self, name)
             require(
-                (share >= 0) & (share <= 1), f"usage {name} must be a fraction from 0 to 1", share,
+                (share >= 0) & (share <= 1),
+                f"usage {name} must be a fraction from 0 to 1",
+                share,
                 error=InvalidReport,
             )
         used = self.device_memory
         require(
             np.isnan(used) | ((used >= 0) & (used <= 1)),
-            "usage device_memory must be a fraction from 0 to 1 or NaN", used, error=InvalidReport,
+            "usage device_memory must be a fraction from 0 to 1 or NaN",
+            used,
+            error=InvalidReport,
         )
 
 

@@ -34,13 +34,16 @@ def remap_rows(state: State, fresh: State, keep: Ints) -> State:
         rows = fresh.copy()
         stays = keep >= 0
         rows[stays] = state[keep[stays]]
-        return rows  # type: ignore[return-value]
+        return rows
     if not is_dataclass(state):
         return state
-    return replace(state, **{  # type: ignore[return-value, type-var]
-        f.name: remap_rows(getattr(state, f.name), getattr(fresh, f.name), keep)
-        for f in fields(state)
-    })
+    return replace(
+        state,
+        **{  # type: ignore[return-value, type-var]
+            f.name: remap_rows(getattr(state, f.name), getattr(fresh, f.name), keep)
+            for f in fields(state)
+        },
+    )
 
 
 def to_arrays(state: object) -> Arrays:
@@ -81,9 +84,7 @@ def inner_arrays(arrays: Mapping[str, NDArray[Any]], name: str) -> Arrays:
     {'size': array([1.])}
     """
     prefix = name + "."
-    return {
-        key[len(prefix) :]: array for key, array in arrays.items() if key.startswith(prefix)
-    }
+    return {key[len(prefix) :]: array for key, array in arrays.items() if key.startswith(prefix)}
 
 
 def _fields(state: object) -> tuple[Field[Any], ...]:

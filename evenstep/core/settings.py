@@ -29,16 +29,14 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
     return name, settings
 
 
-def construct(
-    make: Callable[..., T], name: str, settings: Mapping[str, Value], *args: object
-) -> T:
+def construct(make: Callable[..., T], name: str, settings: Mapping[str, Value], *args: object) -> T:
     """Call `make` with these settings; a setting that it does not have is an InvalidSetting."""
     known = list(inspect.signature(make).parameters)[len(args) :]
     for key in settings:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            rule = f"must be one of {', '.join(known)}" if known else "must not be given: it has none"
+            rule = f"must be one of {', '.join(known)}" if known else "cannot be given, it has none"
             raise InvalidSetting(f"a setting of {name!r} {rule}, got {key!r}{hint}")
     try:
         return make(*args, **settings)
@@ -63,11 +61,7 @@ def _parse_value(text: str) -> Value:
 
 
 def _number(text: str) -> int | float | None:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return None
-
-
+    try:
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        return None

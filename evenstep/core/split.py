@@ -82,7 +82,8 @@ def split_monotone(
     sizes = sizes_at(low)
     room = sizes_at(high) - sizes
     before = np.cumsum(room) - room
-    return sizes + np.clip(total - int(sizes.sum()) - before, 0, room)
+    sizes += np.clip(total - int(sizes.sum()) - before, 0, room)
+    return sizes
 
 
 def makespan(sizes: Ints, offsets: Floats, slopes: Floats) -> float:

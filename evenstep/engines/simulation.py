@@ -75,11 +75,8 @@ class Outcome:
     @property
     def realised(self) -> Floats:
         """The iteration times, with noise."""
-        return self.times.max(axis=1)
-
-    @property
-    def waiting(self) -> Floats:
-        return metrics.waiting_times(self.times)
+        realised: Floats = self.times.max(axis=1)
+        return realised
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run; docs/simulate.md defines them."""
@@ -176,9 +173,7 @@ def _median(values: Sequence[Any]) -> Any:
     return median if np.isfinite(median) else None
 
 
-def _balancer(
-    cluster: Cluster, policy: Policy[Any], predictor: str | None, delay: int
-) -> Balancer:
+def _balancer(cluster: Cluster, policy: Policy[Any], predictor: str | None, delay: int) -> Balancer:
     return Balancer(
         cluster.workers,
         cluster.total,

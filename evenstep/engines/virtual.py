@@ -86,7 +86,8 @@ class VirtualEngine:
             self._env.step()
 
     def _arrive(self, arrival: simpy.Event) -> None:
-        self._started = self._scheme.arrive(arrival.value).starts
+        worker: int = arrival.value
+        self._started = self._scheme.arrive(worker).starts
 
     def _reports(self, number: int, at: Conditions) -> Reports:
         """Return what the workers say at the boundary: t of the last iteration, usage now."""

@@ -5,8 +5,8 @@ lines: a policy, its settings, and wrappers around it.
 
 >>> make_policy("even")
 Even()
->>> make_policy("stepwise:step=10,literal=true+every_n:n=5")
-EveryN(inner=Stepwise(step=10, observation_window=5, fine_step=1, fine_window=20, literal=True), n=5)
+>>> make_policy("static:shares=1/3+every_n:n=5")
+EveryN(inner=Static(shares=(1.0, 3.0)), n=5)
 >>> make_policy("static:shares=2/2/15")
 Static(shares=(2.0, 2.0, 15.0))
 """

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Ints
+from evenstep.core.arrays import Bools, Ints, as_ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Advice, Decision
 from evenstep.core.rows import remap_rows
@@ -100,7 +100,7 @@ class EqualFinish:
         hi = np.minimum(np.maximum(known.size, most), given.cap)
         lo = np.maximum(np.maximum(given.minimum, 1), np.ceil(known.size / self.largest_move))
         hi, lo = state.bench.bounds(view.current, due, lo, hi, given.granularity)
-        near = Limits(np.minimum(lo, hi), hi, given.granularity)
+        near = Limits(as_ints(np.minimum(lo, hi)), as_ints(hi), given.granularity)
         for limits in (near, given.tighten(cap=state.memory.caps())):
             try:
                 limits.bounds(view.total)
@@ -109,9 +109,7 @@ class EqualFinish:
             return limits
         return given
 
-    def _weigh(
-        self, view: View, known: FinishFilter, best: Ints, forced: bool
-    ) -> tuple[Ints, str]:
+    def _weigh(self, view: View, known: FinishFilter, best: Ints, forced: bool) -> tuple[Ints, str]:
         """Return the best sizes if they gain more than the noise could feign, else the current."""
         if np.array_equal(best, view.current):
             return view.current, ""

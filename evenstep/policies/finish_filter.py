@@ -197,7 +197,8 @@ def _noise(old: FinishFilter, level: Floats, t: Floats, resting: Bools) -> tuple
 def _middle(last: Floats) -> Floats:
     """Return the median of three."""
     a, b, c = last.T
-    return np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+    middle: Floats = np.maximum(np.minimum(a, b), np.minimum(np.maximum(a, b), c))
+    return middle
 
 
 def _choose(which: Bools, new: FinishFilter, old: FinishFilter) -> FinishFilter:

@@ -61,4 +61,3 @@ class Ema:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         self._state = from_arrays(_fresh(self.num_workers), state)
-

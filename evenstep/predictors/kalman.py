@@ -112,9 +112,7 @@ def _start(old: _State, phi: Floats, y: Floats) -> _State:
     theta = np.zeros_like(phi)
     theta[:, 0] = y - phi[:, 1]
     theta[:, 1] = 1.0
-    return _State(
-        old.count + 1, theta, fresh.cov, fresh.noise_var, fresh.rise, fresh.fall
-    )
+    return _State(old.count + 1, theta, fresh.cov, fresh.noise_var, fresh.rise, fresh.fall)
 
 
 def _follow(old: _State, phi: Floats, y: Floats) -> _State:

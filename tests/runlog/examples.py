@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 
@@ -12,8 +13,9 @@ WORKERS = ("w0", "w1")
 
 
 def header(workers=WORKERS, **changes) -> Header:
-    fields = {"source": "simulated", "job": "G", "total": 32, "policy": "even", "predictor": "ema"}
-    return Header(workers=workers, **fields | changes)
+    fields: dict[str, Any] = {"source": "simulated", "job": "G", "total": 32}
+    fields |= {"policy": "even", "predictor": "ema", **changes}
+    return Header(workers=workers, **fields)
 
 
 def row(iteration=0, batch_sizes=(8, 24), times=(0.2, 0.3), **changes) -> IterationRow:

@@ -12,7 +12,7 @@ from evenstep.runlog import Event, RunLogBuilder, RunLogParser, plot
 from evenstep.runlog.picture import LONG, Numbers, Picture
 from tests.runlog.examples import full_row, header, row, text_of
 
-HOSTILE = ("$\\frac{1", "_hidden", "<b>&\x00\n", "名前" * 40)
+HOSTILE = ("$\\frac{1", "_hidden", "<b>&--\x00\n-", "名前" * 40)
 
 
 def run_log(*records):
