@@ -73,13 +73,10 @@ class Limits:
                 f"the total must be a multiple of the granularity {g}, got {total}"
             )
         lo = -(-self.minimum // g) * g
-        hi = np.minimum(self.cap, total) // g * g
-        require(
-            lo <= hi,
-            f"the cap must leave room for a minimum of {g} x k samples",
-            self.cap,
-            error=InfeasibleLimits,
-        )
+        cap = self.cap // g * g
+        rule = f"the batch size cap must not be below the minimum, in multiples of {g}"
+        require(lo <= cap, rule, self.cap, error=InfeasibleLimits)
+        hi = np.minimum(cap, total)
         check_feasible(total, lo, hi)
         return lo, hi
 

@@ -64,7 +64,7 @@ class Plan:
     def gradient_weights(self) -> Floats:
         """``n x_i / X``: the factor of each worker before a mean all-reduce (section 3.4).
 
-        >>> Plan(number=0, iteration=0, sizes=np.array([8, 24])).gradient_weights
-        array([0.5, 1.5])
+        >>> Plan(number=0, iteration=0, sizes=frozen([8, 24])).gradient_weights.tolist()
+        [0.5, 1.5]
         """
         return len(self.sizes) * self.sizes / self.total

@@ -39,7 +39,7 @@ def remap_rows(state: State, fresh: State, keep: Ints) -> State:
         return state
     return replace(
         state,
-        **{  # type: ignore[return-value, type-var]
+        **{  # type: ignore[type-var]
             f.name: remap_rows(getattr(state, f.name), getattr(fresh, f.name), keep)
             for f in fields(state)
         },

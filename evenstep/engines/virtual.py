@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import simpy
@@ -86,8 +86,7 @@ class VirtualEngine:
             self._env.step()
 
     def _arrive(self, arrival: simpy.Event) -> None:
-        worker: int = arrival.value
-        self._started = self._scheme.arrive(worker).starts
+        self._started = self._scheme.arrive(cast(int, arrival.value)).starts
 
     def _reports(self, number: int, at: Conditions) -> Reports:
         """Return what the workers say at the boundary: t of the last iteration, usage now."""
