@@ -1,7 +1,13 @@
-"""Who runs a training: at once, or in the background while decisions go on."""
+"""Who runs a training: at once, or in the background while decisions go on.
+
+A trainer is polled at every boundary. It hands finished models to the predictor and starts the
+next training that is due, so that a decision always uses the newest finished model. Whatever a
+training raises stays here, as `failure`: a job must not end because a model could not be trained.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -9,59 +15,71 @@ from evenstep.predictors.predictor import Predictor, Trainable
 
 
 class Trainer(Protocol):
-    """Runs the trainings of a predictor off the decision path."""
+    """Runs the trainings of a predictor; with one that has none there is nothing to do."""
+
+    failure: Exception | None
+    """What the last training raised; None if it ended well."""
 
     def poll(self, predictor: Predictor) -> None:
-        """Let the predictor adopt what is finished, and begin what is due; never waits."""
+        """Adopt what is finished and start what is due."""
         ...
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Give up a training that goes on."""
         ...
 
 
 class TrainNow:
-    """Trains at once: for virtual time, where it costs nothing, and for exact repetition."""
+    """Runs a training where it is due: every run comes to the same models, as a simulation must."""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
 
     def poll(self, predictor: Predictor) -> None:
-        if not isinstance(predictor, Trainable):
-            return
-        work = predictor.training()
-        if work is not None:
-            predictor.adopt(work())
+        if isinstance(predictor, Trainable) and (work := predictor.training()) is not None:
+            self.failure = _adopt(predictor, work)
 
     def close(self) -> None:
-        pass
+        """Do nothing: nothing goes on."""
 
 
 class TrainInBackground:
-    """Trains in one thread, one training at a time; the decision uses the newest finished model.
-
-    A training that fails is remembered in `failure` and the old models go on.
-    """
+    """Runs one training at a time on a thread of its own; a poll never waits for it."""
 
     def __init__(self) -> None:
-        self._executor: ThreadPoolExecutor | None = None
-        self._going_on: Future[object] | None = None
-        self.failure: BaseException | None = None
+        self.failure: Exception | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._training: tuple[Trainable, Future[object]] | None = None
 
     def poll(self, predictor: Predictor) -> None:
-        if not isinstance(predictor, Trainable):
-            return
-        if self._going_on is not None:
-            if not self._going_on.done():
+        if self._training is not None:
+            trainee, future = self._training
+            if not future.done():
                 return
-            self.failure = self._going_on.exception()
-            if self.failure is None:
-                predictor.adopt(self._going_on.result())
-            self._going_on = None
-        work = predictor.training()
-        if work is not None:
-            if self._executor is None:
-                self._executor = ThreadPoolExecutor(1, thread_name_prefix="evenstep-training")
-            self._going_on = self._executor.submit(work)
+            self._training = None
+            self.failure = _adopt(trainee, future.result)
+        if isinstance(predictor, Trainable) and (work := predictor.training()) is not None:
+            self._training = (predictor, self._start(work))
 
     def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown(wait=True, cancel_futures=True)
-            self._executor = None
+        """Give up a training that goes on: its thread ends with it, and nobody adopts the result.
+
+        The next poll would start anew.
+        """
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread = self._training = None
+
+    def _start(self, work: Callable[[], object]) -> Future[object]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evenstep-train")
+        return self._thread.submit(work)
+
+
+def _adopt(trainee: Trainable, work: Callable[[], object]) -> Exception | None:
+    """Let `trainee` adopt the result of `work`, or return what went wrong."""
+    try:
+        trainee.adopt(work())
+    except Exception as failure:
+        return failure
+    return None

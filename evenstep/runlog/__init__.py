@@ -5,6 +5,7 @@ from evenstep.runlog.event import EVENTS, Event
 from evenstep.runlog.header import SOURCES, VERSION, Header
 from evenstep.runlog.iteration_row import QUANTITIES, IterationRow
 from evenstep.runlog.parser import Record, RunLogParser
+from evenstep.runlog.plan_events import PlanEvents
 from evenstep.runlog.plot import plot
 from evenstep.runlog.reader import read
 from evenstep.runlog.run_log import RunLog, Segment
@@ -19,6 +20,7 @@ __all__ = [
     "IterationRow",
     "Event",
     "Record",
+    "PlanEvents",
     "RunLogWriter",
     "RunLogParser",
     "RunLogBuilder",

@@ -1,0 +1,1 @@
+"""Benchmarks: what was measured or simulated, next to the figures to reach."""
