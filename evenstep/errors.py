@@ -7,6 +7,7 @@
     ├── MembershipError           an unknown worker, or one that is already there
     ├── OutOfTurn                 a report for an iteration that cannot be due
     ├── Unplanned                 a plan was waited for and did not come in time
+    ├── DivergedPlans             two workers used different plans in one iteration
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
@@ -45,6 +46,10 @@ class OutOfTurn(EvenstepError):
 
 class Unplanned(EvenstepError):
     """A plan was waited for and did not come in time."""
+
+
+class DivergedPlans(EvenstepError):
+    """Two workers used different plans in one iteration."""
 
 
 class FileError(EvenstepError, ValueError):

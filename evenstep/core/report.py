@@ -16,15 +16,25 @@ from typing import TypeGuard
 import numpy as np
 
 from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, require
+from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidReport, MembershipError
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _is_finite(value: object) -> TypeGuard[float]:
+    """Whether it is a number, and one that a float can hold."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0
+def _is_count(value: object, least: int) -> TypeGuard[int]:
+    """Whether it is a whole number, and one that an array can hold."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        return False
+    return least <= int(value) <= UNLIMITED
 
 
 @dataclass(frozen=True)
@@ -41,7 +51,9 @@ class Usage:
     def __post_init__(self) -> None:
         for name in ("cpu", "memory", "device_memory"):
             value = getattr(self, name)
-            if value is not None and not (_is_number(value) and 0 <= value <= 1):
+            if value is None and name == "device_memory":
+                continue
+            if not (_is_finite(value) and 0 <= value <= 1):
                 raise InvalidReport(f"usage {name} must be a fraction from 0 to 1, got {value!r}")
 
 
@@ -69,8 +81,10 @@ got -0.5
         who = f"of worker {self.worker}"
         if not isinstance(self.worker, str) or not self.worker:
             raise InvalidReport(f"worker must be a non-empty name, got {self.worker!r}")
-        if not _is_count(self.iteration):
-            raise InvalidReport(f"iteration {who} must be an integer >= 0, got {self.iteration!r}")
+        if not _is_count(self.iteration, least=0):
+            raise InvalidReport(
+                f"iteration {who} must be an integer from 0 to 2^53, got {self.iteration!r}"
+            )
         if (self.batch_size is None) != (self.batch_processing_time is None):
             raise InvalidReport(
                 f"batch size and batch processing time {who} must come together, "
@@ -78,13 +92,13 @@ got -0.5
             )
         if self.batch_size is None:
             return
-        if not (_is_count(self.batch_size) and self.batch_size > 0):
+        if not _is_count(self.batch_size, least=1):
             raise InvalidReport(
-                f"batch size {who} must be an integer > 0 (or None with no time), "
+                f"batch size {who} must be an integer from 1 to 2^53 (or None with no time), "
                 f"got {self.batch_size!r}"
             )
         t = self.batch_processing_time
-        if not (_is_number(t) and math.isfinite(t) and t > 0):
+        if not (_is_finite(t) and t > 0):
             raise InvalidReport(f"batch processing time {who} must be finite and > 0, got {t!r}")
 
 
@@ -104,6 +118,8 @@ class Reports:
     """m at the start of k."""
     device_memory: Floats
     """Share of the device's memory in use; NaN where unknown."""
+    speeds: Floats | None = None
+    """v of iteration k as each worker predicts it for itself, where they do."""
 
     @classmethod
     def silent(cls, iteration: int, num_workers: int) -> Reports:
@@ -148,10 +164,17 @@ class Reports:
     def check(self) -> None:
         """Raise InvalidReport where an array holds what no worker can report."""
         n = self.num_workers
-        for name in ("times", "cpu", "memory", "device_memory"):
-            shape = getattr(self, name).shape
-            if shape != (n,):
-                raise InvalidReport(f"{name} must have one entry per worker ({n}), got {shape}")
+        for name in ("times", "cpu", "memory", "device_memory", "speeds"):
+            values = getattr(self, name)
+            if values is not None and values.shape != (n,):
+                raise InvalidReport(
+                    f"{name} must have one entry per worker ({n}), got {values.shape}"
+                )
+        if self.speeds is not None:
+            ok = np.isfinite(self.speeds) & (self.speeds > 0)
+            require(
+                ok, "predicted speed must be finite and > 0", self.speeds, error=InvalidReport
+            )
         x, t = self.batch_sizes, self.times
         require(x >= 0, "batch size must be >= 0", x, error=InvalidReport)
         require(

@@ -1,0 +1,103 @@
+"""Dealing: which samples of an epoch each worker gets.
+
+The samples of iteration k are the k-th slice of one order of the whole data set, the same for every
+plan: balancing only deals that slice out differently. Each worker has a home block, its even
+share of the slice; a small batch is a prefix of it, a large one is all of it and then what others
+leave. So a small change of sizes moves few samples between workers, and what a loader fetched
+ahead stays useful.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evenstep.core.arrays import Ints
+from evenstep.core.limits import Limits
+from evenstep.core.split import split_proportional
+from evenstep.errors import InvalidSetting
+
+
+def shuffled(num_samples: int, seed: int, epoch: int) -> Ints:
+    """Return the order of an epoch: a permutation that depends on nothing but seed and epoch.
+
+    >>> shuffled(5, seed=0, epoch=1).tolist()
+    [1, 4, 3, 0, 2]
+    """
+    order: Ints = np.random.default_rng((seed, epoch)).permutation(num_samples)
+    return order
+
+
+def num_iterations(num_samples: int, total: int, drop_last: bool = False) -> int:
+    """Return how many iterations an epoch has; the last one may be smaller unless dropped.
+
+    >>> num_iterations(10, 4), num_iterations(10, 4, drop_last=True)
+    (3, 2)
+    """
+    return num_samples // total if drop_last else -(-num_samples // total)
+
+
+def slice_of(order: Ints, iteration: int, total: int) -> Ints:
+    """Return the samples of an iteration of the epoch, counted from 0."""
+    return order[iteration * total : (iteration + 1) * total]
+
+
+def sizes_within(sizes: Ints, count: int, minimum: int = 1) -> Ints:
+    """Return the sizes for a slice of `count` samples: those of the plan, or scaled down to fit.
+
+    Where the samples do not suffice for the minimum of all workers, those with the largest sizes
+    share them and the others get none.
+
+    >>> sizes_within(np.array([6, 2]), 4)
+    array([3, 1])
+    >>> sizes_within(np.array([6, 3, 1]), 5, minimum=2)
+    array([3, 2, 0])
+    """
+    total = int(sizes.sum())
+    if count == total:
+        return sizes
+    if count > total:
+        raise InvalidSetting(f"a slice must not exceed the total {total}, got {count} samples")
+    working = sizes > 0
+    num_served = max(1, count // max(minimum, 1))
+    if num_served < int(working.sum()):
+        largest = np.argsort(-sizes, kind="stable")[:num_served]
+        working = np.isin(np.arange(len(sizes)), largest)
+    least = min(minimum, count) * working
+    limits = Limits(least, np.where(working, count, 0))
+    return split_proportional(count, np.maximum(sizes, 1).astype(np.float64), limits)
+
+
+def deal(samples: Ints, sizes: Ints, worker: int) -> Ints:
+    """Return the samples of a slice that one worker gets.
+
+    >>> slice_ = np.arange(8)
+    >>> deal(slice_, np.array([4, 4]), 0), deal(slice_, np.array([4, 4]), 1)
+    (array([0, 1, 2, 3]), array([4, 5, 6, 7]))
+    >>> deal(slice_, np.array([2, 6]), 0), deal(slice_, np.array([2, 6]), 1)
+    (array([0, 1]), array([4, 5, 6, 7, 2, 3]))
+    """
+    starts, homes = _homes(len(samples), len(sizes))
+    kept = np.minimum(sizes, homes)
+    own = samples[starts[worker] : starts[worker] + kept[worker]]
+    wanted = sizes - kept
+    if wanted[worker] == 0:
+        return own
+    # What all workers leave, end to end; takers are served in their order.
+    offset = int(wanted[:worker].sum())
+    left = np.concatenate(
+        [samples[s + k : s + h] for s, k, h in zip(starts, kept, homes, strict=True)]
+    )
+    return np.concatenate([own, left[offset : offset + int(wanted[worker])]])
+
+
+def home_of(samples: Ints, num_workers: int, worker: int) -> Ints:
+    """Return a worker's home block of a slice."""
+    starts, homes = _homes(len(samples), num_workers)
+    return samples[starts[worker] : starts[worker] + homes[worker]]
+
+
+def _homes(count: int, num_workers: int) -> tuple[Ints, Ints]:
+    """Return where each worker's home block begins and how long it is."""
+    homes = np.full(num_workers, count // num_workers)
+    homes[: count % num_workers] += 1
+    return np.cumsum(homes) - homes, homes

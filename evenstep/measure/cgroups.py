@@ -1,0 +1,88 @@
+"""Control groups: the CPU quota and the memory limit of this process, v1 and v2."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_SELF = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class CpuQuota:
+    """How many CPUs' worth of time a group may use."""
+
+    cpus: float
+
+
+@dataclass(frozen=True)
+class MemoryLimit:
+    """How much memory a group may use, and where to read how much it does."""
+
+    limit: int
+    """Bytes."""
+    usage_file: Path
+
+    def used(self) -> int | None:
+        """Return the bytes in use, or None where that cannot be read."""
+        return _number(self.usage_file)
+
+
+def cpu_quota(root: Path = _ROOT, groups: Path = _SELF) -> CpuQuota | None:
+    """Return the tightest CPU quota that holds for this process, or None without one."""
+    quotas = []
+    for folder in _folders("cpu", root, groups):
+        text = _text(folder / "cpu.max")
+        if text is not None and text.split()[0] != "max":
+            quota, period = map(int, text.split()[:2])
+            quotas.append(quota / period)
+        v1_quota, v1_period = (
+            _number(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")
+        )
+        if v1_quota is not None and v1_period and v1_quota > 0:
+            quotas.append(v1_quota / v1_period)
+    return CpuQuota(min(quotas)) if quotas else None
+
+
+def memory_limit(root: Path = _ROOT, groups: Path = _SELF) -> MemoryLimit | None:
+    """Return the tightest memory limit that holds for this process, or None without one."""
+    limits = []
+    for folder in _folders("memory", root, groups):
+        for limit_name, usage_name in (
+            ("memory.max", "memory.current"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+        ):
+            limit = _number(folder / limit_name)
+            if limit is not None:
+                limits.append(MemoryLimit(limit, folder / usage_name))
+    return min(limits, key=lambda limit: limit.limit) if limits else None
+
+
+def _folders(controller: str, root: Path, groups: Path) -> list[Path]:
+    """Return the folders of this process's group and of all groups around it."""
+    folders: list[Path] = []
+    for line in (_text(groups) or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            bases = [root, root / "unified"]
+        elif controller in controllers.split(","):
+            bases = [root / controllers, root / controller]
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for base in bases:
+            folders += [base / group, *(base / parent for parent in group.parents)]
+    return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> int | None:
+    text = _text(path)
+    return int(text) if text is not None and text.lstrip("-").isdecimal() else None

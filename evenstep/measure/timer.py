@@ -1,0 +1,93 @@
+"""The iteration timer: batch processing time that waiting cannot fool.
+
+An iteration's own work begins when its batch is asked for and ends when the last gradient is
+ready to be sent; waiting for others comes after that, and whatever the user's loop does between
+two iterations comes before it. Neither counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One iteration's own work."""
+
+    batch_size: int
+    """x: samples processed, over all micro-batches that went into one exchange of gradients."""
+    time: float | None
+    """t, in seconds; None where it cannot be trusted."""
+
+
+class Timer(Protocol):
+    """Measures iterations; on a device that runs ahead, `finished` answers some later."""
+
+    def start(self) -> None:
+        """A batch is asked for: a new piece of work begins."""
+        ...
+
+    def batch(self, batch_size: int) -> None:
+        """The batch is there, with so many samples."""
+        ...
+
+    def keep(self) -> None:
+        """The piece is done and its gradient accumulates: the next one continues the work."""
+        ...
+
+    def stop(self) -> None:
+        """The last gradient is ready: the work ends."""
+        ...
+
+    def finished(self) -> Measurement | None:
+        """Return the newest iteration that is measured, once; None where there is none."""
+        ...
+
+
+class HostTimer:
+    """Measures by the host's clock, for devices that the host waits for.
+
+    >>> clock = iter([1.0, 1.5]).__next__
+    >>> timer = HostTimer(clock)
+    >>> timer.start(); timer.batch(32); timer.stop()
+    >>> timer.finished()
+    Measurement(batch_size=32, time=0.5)
+    """
+
+    def __init__(self, clock: Clock = time.perf_counter) -> None:
+        self._clock = clock
+        self._begun: float | None = None
+        self._samples = 0
+        self._kept_samples = 0
+        self._kept_time = 0.0
+        self._finished: Measurement | None = None
+
+    def start(self) -> None:
+        self._begun = self._clock()
+        self._samples = 0
+
+    def batch(self, batch_size: int) -> None:
+        self._samples = batch_size
+
+    def keep(self) -> None:
+        if self._begun is not None:
+            self._kept_time += self._clock() - self._begun
+            self._kept_samples += self._samples
+            self._begun = None
+
+    def stop(self) -> None:
+        elapsed = self._kept_time
+        if self._begun is not None:
+            elapsed += self._clock() - self._begun
+        samples = self._kept_samples + self._samples
+        self._begun, self._samples, self._kept_samples, self._kept_time = None, 0, 0, 0.0
+        self._finished = Measurement(samples, elapsed if elapsed > 0 else None)
+
+    def finished(self) -> Measurement | None:
+        measurement, self._finished = self._finished, None
+        return measurement

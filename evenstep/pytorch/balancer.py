@@ -1,0 +1,270 @@
+"""The balancer of a DDP model: what a training script talks to.
+
+It sits between the loader, which begins every iteration, and DDP's communication hook, which ends
+it. At the end of an iteration each worker's report rides on the gradient exchange; at the start
+of the next one every worker works out the same plan from the same reports.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import Dataset
+
+from evenstep.balancer import Balancer as CoreBalancer
+from evenstep.core.plan import Plan
+from evenstep.core.report import Reports
+from evenstep.errors import InvalidSetting
+from evenstep.measure.timer import Timer
+from evenstep.policies.policy import even_sizes
+from evenstep.pytorch.agreement import require_agreement
+from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
+from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
+from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.recording import Recorder
+from evenstep.pytorch.reporting import Reporter
+from evenstep.pytorch.settings import choose_policy, choose_predictor
+from evenstep.pytorch.summary import Summary
+from evenstep.pytorch.timers import make_timer
+from evenstep.transports.slots import Row, check_digests, read_rows
+
+_MARK = "_evenstep_balancer"
+
+
+@dataclass(frozen=True)
+class _Exchanged:
+    """An iteration whose gradients were exchanged, and whose reports are on their way."""
+
+    iteration: int
+    plan: Plan
+    start: float
+
+
+class Balancer:
+    """Balances a DistributedDataParallel model over its workers.
+
+    `total` is X, the samples of all workers in one iteration; everything else has a default.
+    `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, and a word at the end on
+    what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
+    `evenstep simulate`. A communication hook of your own goes into `comm_hook`.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        total: int,
+        *,
+        mode: str = "balanced",
+        shares: Sequence[float] | None = None,
+        policy: str | None = None,
+        predictor: str | None = None,
+        minimum: int | None = None,
+        maximum: int | None = None,
+        granularity: int = 1,
+        comm_hook: UserHook | None = None,
+        log: str | None = None,
+        summary: bool = True,
+        warm_up: int = 2,
+        timer: Timer | None = None,
+        source: str = "measured",
+    ) -> None:
+        _check_model(model)
+        self._model = model
+        group: dist.ProcessGroup = model.process_group
+        self.worker = dist.get_rank(group)
+        self.num_workers = dist.get_world_size(group)
+        self.total = total
+        self.minimum = (2 if has_batch_norm(model) else 1) if minimum is None else minimum
+        self.side_group = _side_group(group)
+        device = next(model.parameters()).device
+        chosen = choose_policy(mode, policy, shares, device, maximum)
+        require_agreement(
+            {
+                "total": total, "mode": mode, "shares": shares and tuple(shares),
+                "policy": str(chosen), "predictor": predictor, "minimum": self.minimum,
+                "maximum": maximum, "granularity": granularity,
+                "comm_hook": comm_hook is not None, "warm_up": warm_up,
+            },
+            self.side_group,
+        )  # fmt: skip
+        if total < self.num_workers * max(self.minimum, 1):
+            raise InvalidSetting(
+                f"total must be at least {max(self.minimum, 1)} for each of {self.num_workers} "
+                f"workers, got {total}"
+            )
+        self._lag = 1 if device.type == "cuda" else 0
+        self._core = CoreBalancer(
+            [str(worker) for worker in range(self.num_workers)], total, chosen,
+            minimum=self.minimum, granularity=granularity, delay=self._lag,
+        )  # fmt: skip
+        self._timer = timer or make_timer(device)
+        self._reporter = Reporter(
+            choose_predictor(chosen, predictor), self._timer, device, warm_up, reads=bool(log)
+        )
+        self._exchange = GradientExchange(group, self._finish, comm_hook, self._lag)
+        self._exchanged: deque[_Exchanged] = deque()
+        self._iteration = 0
+        self._begun = time.perf_counter()
+        self._iteration_start = 0.0
+        self._kept = Share()
+        self._accumulating = False
+        self._is_done = True
+        self._summary = Summary(even_sizes(total, self._core.limits))
+        self._recorder = self._make_recorder(log, mode, predictor, source)
+        self._prints = summary and self.worker == 0
+        stop_broadcasting(model)
+        model.register_forward_pre_hook(self._on_forward)
+        model.register_comm_hook(None, self._exchange.hook)
+        setattr(model, _MARK, True)
+        atexit.register(self.close)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the current iteration: batch sizes of all workers."""
+        return self._core.plan
+
+    @property
+    def batch_size(self) -> int:
+        """This worker's planned batch size."""
+        return int(self.plan.sizes[self.worker])
+
+    def loader(self, dataset: Dataset[Any], **settings: Any) -> BalancedLoader:
+        """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
+
+        Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
+        `num_workers`, and the other settings of a DataLoader.
+        """
+        loader = BalancedLoader(self, dataset, **settings)
+        require_agreement({"dataset length": loader.num_samples}, self.side_group)
+        return loader
+
+    def mean(self, value: float | torch.Tensor) -> float:
+        """Return the mean over all samples of the iteration of what is a mean over this batch."""
+        share = self._exchange.share
+        mine = torch.tensor([float(value) * share.samples, float(share.samples)])
+        dist.all_reduce(mine, group=self.side_group)
+        return float(mine[0] / mine[1]) if mine[1] else float("nan")
+
+    def average_buffers(self) -> None:
+        """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
+
+        For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
+        All workers must call it.
+        """
+        average_buffers(self._model, self.batch_size / self.total, self._model.process_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything learned, for a checkpoint."""
+        arrays = {name: array.tolist() for name, array in self._core.state().items()}
+        return {"iteration": self._iteration, "balancer": arrays}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what a checkpoint of the same number of workers had learned."""
+        fresh = self._core.state()
+        arrays = {
+            name: torch.tensor(values).numpy().astype(fresh[name].dtype)
+            for name, values in state["balancer"].items() if name in fresh
+        }  # fmt: skip
+        self._core.restore(arrays)
+        self._iteration = int(state["iteration"])
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self._summary.line()
+
+    def close(self) -> None:
+        """End what runs in the background, and print the summary; done at exit by itself."""
+        atexit.unregister(self.close)
+        self._reporter.close()
+        if self._recorder is not None:
+            self._recorder.close(self._iteration)
+            self._recorder = None
+        if self._prints:
+            self._prints = False
+            print(self._summary.line(), file=sys.stderr)
+
+    def begin(self) -> Plan:
+        """Begin an iteration: learn from the last one and return the plan of this one."""
+        if self._is_done:
+            self._kept = Share()
+        elif self._accumulating:
+            self._timer.keep()
+            self._kept = self._exchange.share
+        self._accumulating = False
+        rows = self._exchange.take_rows()
+        if rows is not None:
+            done = self._exchanged.popleft()
+            check_digests(rows, done.plan)
+            self._learn(read_rows(rows, done.iteration + 1), done)
+        self._is_done = False
+        self._iteration_start = time.perf_counter() - self._begun
+        self._timer.start()
+        return self.plan
+
+    def has_batch(self, share: Share) -> None:
+        """Take note of what the batch of this iteration is."""
+        self._exchange.share = self._kept + share
+        self._timer.batch(share.samples)
+
+    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled():
+            self._accumulating = not self._model.require_backward_grad_sync
+
+    def _finish(self) -> Row:
+        """End the iteration's own work, and return this worker's row."""
+        self._timer.stop()
+        self._is_done = True
+        self._exchanged.append(_Exchanged(self._iteration, self.plan, self._iteration_start))
+        self._iteration += 1
+        return self._reporter.row(self.plan)
+
+    def _learn(self, reports: Reports, done: _Exchanged) -> None:
+        self._summary.observe(reports, done.plan)
+        if self._recorder is not None:
+            self._recorder.record(reports, done.plan, done.iteration, done.start)
+        if reports.speeds is not None or not self._core.policy.uses_speeds:
+            self._core.decide(reports)
+
+    def _make_recorder(
+        self, log: str | None, mode: str, predictor: str | None, source: str
+    ) -> Recorder | None:
+        if log is None or self.worker != 0:
+            return None
+        return Recorder(log, self._core, mode, predictor or "none", source)
+
+
+def _check_model(model: object) -> None:
+    if not (dist.is_available() and dist.is_initialized()):
+        raise InvalidSetting(
+            "a process group must be there first: start the script with torchrun and call "
+            "torch.distributed.init_process_group()"
+        )
+    if not isinstance(model, DistributedDataParallel):
+        raise InvalidSetting(
+            f"the model must be wrapped in DistributedDataParallel, got {type(model).__name__}"
+        )
+    if getattr(model, _MARK, False):
+        raise InvalidSetting("a model can have one Balancer, and this one has one already")
+    if getattr(model, "_comm_hooks", None):
+        raise InvalidSetting(
+            "the model must not have a communication hook yet: hand yours over as "
+            "Balancer(..., comm_hook=(state, hook))"
+        )
+
+
+def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a group that can exchange CPU tensors among the same workers."""
+    if "gloo" in str(dist.get_backend(group)):
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
+    return side

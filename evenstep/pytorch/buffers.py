@@ -1,0 +1,36 @@
+"""Buffers: BatchNorm's running statistics under unequal batches.
+
+DDP broadcasts buffers from worker 0 inside every forward pass, and so waits there for the slowest
+worker: the time measured would be that of somebody else. We turn it off; each worker keeps
+statistics of its own, which are averaged, weighted by batch sizes, when they are needed.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+
+def has_batch_norm(model: torch.nn.Module) -> bool:
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def stop_broadcasting(model: DistributedDataParallel) -> None:
+    """Let forward passes exchange nothing."""
+    # Torch before 2.13 has only the second name; the newer ones keep it as an alias.
+    name = "forward_sync_buffers" if hasattr(model, "forward_sync_buffers") else "broadcast_buffers"
+    setattr(model, name, False)
+
+
+@torch.no_grad()
+def average_buffers(
+    model: DistributedDataParallel, weight: float, group: dist.ProcessGroup
+) -> None:
+    """Replace every floating-point buffer by its mean over the workers, weighted."""
+    for buffer in model.module.buffers():
+        if buffer.is_floating_point():
+            weighted = buffer * weight
+            dist.all_reduce(weighted, group=group)
+            buffer.copy_(weighted)

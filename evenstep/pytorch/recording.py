@@ -1,0 +1,65 @@
+"""Recording: worker 0 writes the run log, as it knows everybody's reports."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+import numpy as np
+
+from evenstep.balancer import Balancer
+from evenstep.core.plan import Plan
+from evenstep.core.report import Reports
+from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
+
+
+class Recorder:
+    """Writes each iteration once its reports are known; an error of the disk ends the log only."""
+
+    def __init__(
+        self, path: str, balancer: Balancer, mode: str, predictor: str, source: str
+    ) -> None:
+        header = Header(
+            source=source,
+            job="ddp",
+            workers=balancer.workers,
+            total=balancer.total,
+            policy=str(balancer.policy),
+            predictor=predictor,
+            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            settings={"mode": mode},
+        )
+        self._writer: RunLogWriter | None = RunLogWriter(path, header)
+        self.failure: OSError | None = None
+
+    def record(self, reports: Reports, plan: Plan, iteration: int, start: float) -> None:
+        """Write an iteration, with the plan that it ran under."""
+        slowest = np.nanmax(reports.times) if reports.observed.any() else np.nan
+        sizes = np.where(reports.observed, reports.batch_sizes, plan.sizes)
+        row = IterationRow(
+            iteration=iteration,
+            plan=plan.number,
+            start=start,
+            batch_sizes=sizes,
+            times=reports.times,
+            waiting=slowest - reports.times,
+            predicted_speeds=reports.speeds,
+            cpu=reports.cpu,
+            memory=reports.memory,
+            device_memory=reports.device_memory,
+        )
+        if self._writer is None:
+            return
+        try:
+            self._writer.plan(plan, iteration)
+            self._writer.iteration(row)
+        except OSError as error:
+            self.failure, self._writer = error, None
+
+    def close(self, iteration: int) -> None:
+        if self._writer is not None:
+            try:
+                self._writer.event(Event("end", iteration))
+                self._writer.close()
+            except OSError as error:
+                self.failure = error
+            self._writer = None
