@@ -55,8 +55,6 @@ class Balancer:
         delay: int = 0,
         trainer: Trainer | None = None,
     ) -> None:
-        if predictor is None and policy.uses_speeds:
-            raise InvalidSetting(f"policy {policy} needs a predictor, got none")
         if delay < 0:
             raise InvalidSetting(f"delay must be >= 0 iterations, got {delay}")
         if predictor is not None and predictor.num_workers != len(workers):
@@ -91,6 +89,8 @@ class Balancer:
             raise InvalidReport(
                 f"reports must come from all {len(self.workers)} workers, got {reports.num_workers}"
             )
+        if self.policy.uses_speeds and self.predictor is None and reports.speeds is None:
+            raise InvalidSetting(f"policy {self.policy} needs a predictor, or predicted speeds")
         reports.check()
         self._learn(reports)
         if self.predictor is not None:
@@ -126,17 +126,17 @@ class Balancer:
         or to take over from those who left, until the next decision.
         """
         workers = _distinct(workers)
-        old = {worker: i for i, worker in enumerate(self.workers)}
-        keep = as_ints([old.get(worker, -1) for worker in workers])
-        limits = self._limits_of(workers)
-        sizes = self._shared_out(keep, limits)
-        state = self.policy.remap(self._policy_state, keep)
+        keep, limits, sizes, policy_state = self._remapped(workers)
         if self.predictor is not None:
             self.predictor.remap(keep)
-        self.workers, self.limits, self._policy_state = workers, limits, state
+        self.workers, self.limits, self._policy_state = workers, limits, policy_state
         self._usage = remap_rows(self._usage, _no_usage(len(workers)), keep)
         self.plan = Plan(self.plan.number + 1, iteration, sizes, reason="members changed")
         return self.plan
+
+    def check_members(self, workers: Sequence[str]) -> None:
+        """Raise what `change_members` would, where the job cannot go on with these workers."""
+        self._remapped(_distinct(workers))
 
     def state(self) -> Arrays:
         """Return everything learned, and the plan, as arrays to be saved."""
@@ -154,9 +154,9 @@ class Balancer:
         own = from_arrays(
             _Own(_no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
         )
-        if int(own.sizes.sum()) != self.total:
+        if np.any(own.sizes < 0) or int(own.sizes.sum()) != self.total:
             raise StateFileError(
-                f"saved sizes must add up to {self.total}, got {int(own.sizes.sum())}"
+                f"saved sizes must be >= 0 and add up to {self.total}, got {own.sizes.tolist()}"
             )
         policy_state = from_arrays(self.policy.init(n), inner_arrays(state, "policy"))
         if self.predictor is not None:
@@ -176,10 +176,12 @@ class Balancer:
         self._usage = np.column_stack((now, reports.cpu, reports.memory))
 
     def _view(self, reports: Reports, current: Ints) -> View:
-        if self.predictor is None:
-            speeds: Floats = np.full(len(current), np.nan)
-        else:
+        if self.predictor is not None:
             speeds = self.predictor.predict(reports.cpu, reports.memory)
+        elif reports.speeds is not None:
+            speeds = reports.speeds
+        else:
+            speeds = np.full(len(current), np.nan)
         return View(reports, current, speeds, self.limits)
 
     def _numbered(self, decision: Decision, iteration: int) -> Plan:
@@ -205,13 +207,20 @@ class Balancer:
         caps = as_ints([self._caps.get(worker, UNLIMITED) for worker in workers])
         return Limits.of(len(workers), self._minimum, caps, self._granularity)
 
-    def _shared_out(self, keep: Ints, limits: Limits) -> Ints:
+    def _remapped(self, workers: Sequence[str]) -> tuple[Ints, Limits, Ints, Any]:
+        """Return old positions, limits, sizes and policy state of other members."""
+        old = {worker: i for i, worker in enumerate(self.workers)}
+        keep = as_ints([old.get(worker, -1) for worker in workers])
+        limits = self._limits_of(workers)
         typical = max(1.0, float(np.median(self.plan.sizes)))
         wanted = np.where(keep >= 0, self.plan.sizes[keep], typical)
-        return split_proportional(self.total, np.maximum(wanted, 1e-3), limits)
+        sizes = split_proportional(self.total, np.maximum(wanted, 1e-3), limits)
+        return keep, limits, sizes, self.policy.remap(self._policy_state, keep)
 
     def _silence(self) -> Reports:
-        return Reports.silent(0, len(self.workers))
+        """Return what is known before the first boundary: all workers are alike."""
+        silent = Reports.silent(0, len(self.workers))
+        return replace(silent, speeds=np.ones(len(self.workers)))
 
 
 @dataclass(frozen=True, eq=False)

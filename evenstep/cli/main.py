@@ -31,13 +31,17 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
+    "report": Entry("evenstep.cli.report", "make a page that shows what happened in a run"),
     "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
 }
 
 EXTRAS: dict[str, str] = {
     "matplotlib": "plots",
+    "psutil": "torch",
     "rich": "sim",
     "simpy": "sim",
+    "sklearn": "demo",
     "statsmodels": "arima",
     "thriftpy2": "manager",
     "tomli": "sim",

@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    seeds = parse_seeds(args.seeds) if args.seeds else [args.seed]
+    seeds = [args.seed] if args.seeds is None else parse_seeds(args.seeds)
     first = _cluster(args, seeds[0])
     setup = Setup.of(first, args.policy, args.predictor, args.delay)
     with Display(first, setup, num_seeds=len(seeds), quiet=args.json) as display:

@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-import numpy as np
 from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from evenstep.cli.workers_table import workers_table
 from evenstep.clusters.cluster import Cluster
-from evenstep.core.arrays import Floats, Ints
 from evenstep.core.plan import Plan
 from evenstep.engines.simulation import Outcome, Setup, Watcher
 from evenstep.engines.virtual import Iteration
 
-_BAR = 24
-_SHOWN_WORKERS = 32
 _LIVE_EVERY = 5
 """Iterations between two updates of the live table."""
 
@@ -68,8 +65,8 @@ class Display:
             ):
                 self._progress.update(self._run, completed=done)
                 title = f"{_title(self._cluster, self._setup)}, seed {seed}, iteration {done}"
-                table = _workers_table(
-                    title, self._cluster, iteration.sizes, iteration.times, iteration.time
+                table = workers_table(
+                    title, self._cluster.workers, iteration.sizes, iteration.times, iteration.time
                 )
                 self._live.update(Group(table, self._progress))
             if done == self._cluster.iterations:
@@ -97,9 +94,8 @@ def print_workers(outcome: Outcome, setup: Setup, seed: int) -> None:
     last = max(1, len(outcome.sizes) // 10)
     times = outcome.times[-last:].mean(axis=0)
     title = f"{_title(outcome.cluster, setup)}, seed {seed}: the last {last} iterations (simulated)"
-    table = _workers_table(
-        title, outcome.cluster, outcome.sizes[-1], times, outcome.realised[-last:].mean()
-    )
+    iteration_time = float(outcome.realised[-last:].mean())
+    table = workers_table(title, outcome.cluster.workers, outcome.sizes[-1], times, iteration_time)
     _console().print(table)
 
 
@@ -128,34 +124,6 @@ def _title(cluster: Cluster, setup: Setup) -> str:
     predictor = f" x {setup.predictor}" if setup.predictor else ""
     delay = f", {setup.delay} late" if setup.delay else ""
     return f"{cluster.name}: {cluster.num_workers} workers, {setup.policy}{predictor}{delay}"
-
-
-def _workers_table(
-    title: str, cluster: Cluster, sizes: Ints, times: Floats, iteration_time: float
-) -> Table:
-    """Make the table of the workers; of very many, the slowest ones."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("worker")
-    table.add_column("batch size", justify="right")
-    table.add_column("time", justify="right")
-    table.add_column("working / waiting", no_wrap=True)
-    shown = np.sort(np.argsort(-times, kind="stable")[:_SHOWN_WORKERS])
-    for i in shown:
-        table.add_row(
-            cluster.workers[i],
-            str(sizes[i]),
-            f"{times[i]:.3f} s",
-            _bar(float(times[i]), iteration_time),
-        )
-    left_out = len(times) - len(shown)
-    if left_out:
-        table.caption = f"and {left_out} faster workers"
-    return table
-
-
-def _bar(time: float, iteration_time: float) -> str:
-    working = round(_BAR * min(time / iteration_time, 1.0)) if iteration_time else 0
-    return "[green]" + "█" * working + "[/][dim]" + "░" * (_BAR - working) + "[/]"
 
 
 def _console() -> Console:

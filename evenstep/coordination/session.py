@@ -9,13 +9,15 @@ A state machine without I/O, clock or threads; whoever moves the bytes calls it.
 - A report for an earlier boundary is late: it teaches nothing, and gets the plan that was made.
 - The same report twice is a repetition and harmless; a different one is refused.
 - Who joins is a member from the next boundary on. Who leaves is gone at once: what it reported
-  for the open boundary is dropped, and nobody waits for it any more.
+  for the open boundary is dropped, and nobody waits for it any more. When the last member leaves,
+  those who are joining go on with the next boundary.
 - Whatever is refused leaves the session as it was.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from enum import Enum
 
 from evenstep.balancer import Balancer
@@ -26,7 +28,7 @@ from evenstep.errors import InvalidReport, MembershipError, OutOfTurn
 HORIZON = 4
 """Boundaries that a report may be ahead of the one that is being collected."""
 KEPT_PLANS = 8
-"""Plans that can still be asked for."""
+"""Plans in force, now or before, that can still be asked for."""
 
 
 class Receipt(Enum):
@@ -60,7 +62,9 @@ class Session:
         self._members = balancer.workers
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
-        self._plans: deque[Plan] = deque([balancer.plan], maxlen=KEPT_PLANS)
+        # Whatever plan there is at the start is in force; with a delay, some are not yet.
+        start = replace(balancer.plan, iteration=min(balancer.plan.iteration, iteration))
+        self._plans: deque[Plan] = deque([start], maxlen=KEPT_PLANS + balancer.delay)
         self.iteration = iteration
         """k of the boundary that is being collected."""
 
@@ -96,10 +100,12 @@ class Session:
             )
         if report.iteration < self.iteration:
             return Receipt.LATE
-        if report.iteration > self.iteration + HORIZON:
+        first = self.iteration + (report.worker in self._joining)
+        last = self.iteration + HORIZON
+        if not first <= report.iteration <= last:
             raise OutOfTurn(
-                f"worker {report.worker} must report for iterations {self.iteration} to "
-                f"{self.iteration + HORIZON}, got {report.iteration}"
+                f"worker {report.worker} must report for iterations {first} to {last}, "
+                f"got {report.iteration}"
             )
         known = self._reports.get(report.iteration, {}).get(report.worker)
         if known is not None:
@@ -117,8 +123,9 @@ class Session:
         if worker in self._members or worker in self._joining:
             raise MembershipError(f"worker {worker} is already a member")
         if not self._members:
-            self._change_members((worker,))
+            self._change_members((worker,), self.iteration)
             return self.iteration
+        self._balancer.check_members((*self._members, *self._joining, worker))
         self._joining.append(worker)
         return self.iteration + 1
 
@@ -127,10 +134,7 @@ class Session:
         if worker in self._joining:
             self._joining.remove(worker)
         elif worker in self._members:
-            rest = tuple(member for member in self._members if member != worker)
-            if rest:
-                self._change_members(rest)
-            self._members = rest
+            self._go_on_without(worker)
         else:
             raise MembershipError(f"worker {worker} is not a member: {', '.join(self._members)}")
         for reports in self._reports.values():
@@ -148,17 +152,30 @@ class Session:
             self.iteration += 1
             closed = True
             if self._joining:
-                self._change_members(self._members + tuple(self._joining))
+                self._change_members((*self._members, *self._joining), self.iteration)
                 self._joining.clear()
         return closed
 
-    def _change_members(self, workers: tuple[str, ...]) -> None:
-        plan = self._balancer.change_members(workers, self.iteration)
+    def _go_on_without(self, worker: str) -> None:
+        rest = tuple(member for member in self._members if member != worker)
+        if rest:
+            self._change_members(rest, self.iteration)
+        elif self._joining:
+            # Nobody is left to close the open boundary, and these come for the next one.
+            self._change_members(tuple(self._joining), self.iteration + 1)
+            self._joining.clear()
+            self._reports.pop(self.iteration, None)
+            self.iteration += 1
+        else:
+            self._members = ()
+
+    def _change_members(self, workers: tuple[str, ...], iteration: int) -> None:
+        plan = self._balancer.change_members(workers, iteration)
         self._members = workers
         self._keep(plan)
 
     def _keep(self, plan: Plan) -> None:
-        if plan.number == self.plan.number:
-            self._plans[-1] = plan
-        else:
-            self._plans.append(plan)
+        """Keep a plan, in place of those that it comes before and that never come into force."""
+        while self._plans and self._plans[-1].iteration >= plan.iteration:
+            self._plans.pop()
+        self._plans.append(plan)

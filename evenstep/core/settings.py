@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import TypeVar
 
 from evenstep.errors import InvalidSetting
@@ -40,8 +41,23 @@ def construct(make: Callable[..., T], name: str, settings: Mapping[str, Value], 
             raise InvalidSetting(f"a setting of {name!r} {rule}, got {key!r}{hint}")
     try:
         return make(*args, **settings)
-    except TypeError as error:
+    except InvalidSetting:
+        raise
+    except (TypeError, ValueError) as error:
         raise InvalidSetting(f"settings of {name!r} do not fit: {error}") from error
+
+
+def require_whole(what: str, value: object, least: int = 1) -> None:
+    """Raise InvalidSetting unless a setting is a whole number that is large enough.
+
+    >>> require_whole("step of stepwise", 2.5)
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: step of stepwise must be an integer, got 2.5
+    """
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InvalidSetting(f"{what} must be an integer, got {value!r}")
+    if int(value) < least:
+        raise InvalidSetting(f"{what} must be >= {least}, got {value}")
 
 
 def _parse_value(text: str) -> Value:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Floats, Ints, require
+from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import Limits, check_feasible
 
 _MARGIN = 1e-9
@@ -94,12 +94,14 @@ def makespan(sizes: Ints, offsets: Floats, slopes: Floats) -> float:
 
 def _split_units(total: int, offsets: Floats, slopes: Floats, lo: Ints, hi: Ints) -> Ints:
     level = water_level(total, offsets, slopes, lo, hi)
-    scale = max(abs(level), float(np.max(np.abs(offsets))))
+    # A worker that starts far above the level spoils its own arithmetic, not that of the others.
+    scale = np.maximum(max(abs(level), -float(offsets.min())), offsets)
     safe = level - _MARGIN * scale
     sizes = np.clip(np.floor((safe - offsets) / slopes), lo, hi).astype(np.int64)
     remaining = total - int(sizes.sum())
     if remaining > 0:
         sizes += _hand_out(remaining, offsets, slopes, sizes, hi)
+    assert int(sizes.sum()) == total, (total, sizes)
     return sizes
 
 
@@ -107,48 +109,52 @@ def water_level(total: float, offsets: Floats, slopes: Floats, lo: Ints, hi: Int
     """Return the level T at which the real-valued sizes ``clip((T - a)/b, lo, hi)`` add up.
 
     That sum is piecewise linear in T, with a kink where a worker leaves its lowest size and one
-    where it reaches its highest: sort the kinks, add up the slopes, find the piece.
+    where it reaches its highest: sort the kinks, search for the piece, go along it. Running
+    sums of the pieces' slopes would do without the search, but not with speeds that are far
+    apart: what the fast workers leave of them when they are full is rounding errors.
 
     >>> water_level(9, np.zeros(2), np.array([1.0, 0.5]), np.array([0, 0]), np.array([9, 4]))
     5.0
     """
     check_feasible(int(total), lo, hi)
-    kinks = np.concatenate((offsets + slopes * lo, offsets + slopes * hi))
-    order = np.argsort(kinks, kind="stable")
-    kinks = kinks[order]
-    rate = np.cumsum(np.concatenate((1.0 / slopes, -1.0 / slopes))[order])
-    filled = int(lo.sum()) + np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(kinks))))
-    filled = np.maximum.accumulate(filled)
-    piece = max(0, min(int(np.searchsorted(filled, total)), len(kinks) - 1) - 1)
-    if rate[piece] <= 0.0:
-        return float(kinks[piece])
-    level = float(kinks[piece] + (total - filled[piece]) / rate[piece])
-    return min(max(level, float(kinks[piece])), float(kinks[piece + 1]))
+    full = offsets + slopes * hi
+    kinks = np.sort(np.concatenate((offsets + slopes * lo, full)))
+
+    def filled(level: float) -> float:
+        sizes = np.clip((level - offsets) / slopes, lo, hi)
+        return float(np.cumsum(np.where(level >= full, hi, sizes))[-1])
+
+    first, last = 0, len(kinks) - 1
+    while last - first > 1:
+        middle = (first + last) // 2
+        if filled(kinks[middle]) <= total:
+            first = middle
+        else:
+            last = middle
+    low, high = filled(kinks[first]), filled(kinks[last])
+    share = min(max((total - low) / (high - low), 0.0), 1.0) if high > low else 0.0
+    return float(kinks[first] + share * (kinks[last] - kinks[first]))
 
 
 def _hand_out(units: int, offsets: Floats, slopes: Floats, sizes: Ints, hi: Ints) -> Ints:
     """Return how many further units each worker gets, earliest finish first."""
     room = np.minimum(hi - sizes, units)
-    deadline = _deadline(units, offsets, slopes, sizes, room)
+    each = 1
+    while int(np.minimum(room, each).sum()) < units:
+        each *= 2
+    batch = np.minimum(room, each)
+    finish = offsets + slopes * (sizes + batch)
+    order = np.argsort(finish, kind="stable")
+    # By this time, at least `units` further units are finished.
+    deadline = finish[order[np.searchsorted(np.cumsum(batch[order]), units)]]
     within = np.floor((deadline - offsets) / slopes) - sizes + 1
-    counts = np.clip(within, 0, room).astype(np.int64)
+    counts = np.clip(within, np.where(finish <= deadline, batch, 0), room).astype(np.int64)
     workers = np.repeat(np.arange(len(sizes)), counts)
     first = np.cumsum(counts) - counts
     unit = np.arange(len(workers)) - first[workers] + 1
     finish = offsets[workers] + slopes[workers] * (sizes[workers] + unit)
     earliest = np.argsort(finish, kind="stable")[:units]
     return np.bincount(workers[earliest], minlength=len(sizes)).astype(np.int64)
-
-
-def _deadline(units: int, offsets: Floats, slopes: Floats, sizes: Ints, room: Ints) -> float:
-    """Return a time by which at least `units` further units are finished."""
-    each = 1
-    while int(np.minimum(room, each).sum()) < units:
-        each *= 2
-    takers: Bools = room > 0
-    finish = (offsets + slopes * (sizes + np.minimum(room, each)))[takers]
-    rank = min(units, len(finish)) - 1
-    return float(np.partition(finish, rank)[rank] if each == 1 else finish.max())
 
 
 def _require_positive(values: Floats, what: str) -> None:

@@ -36,6 +36,14 @@ class Timer(Protocol):
         """The batch is there, with so many samples."""
         ...
 
+    def pause(self) -> None:
+        """Something that is not the worker's own work begins, such as waiting for others."""
+        ...
+
+    def resume(self) -> None:
+        """It is over: a piece of work that was interrupted goes on."""
+        ...
+
     def keep(self) -> None:
         """The piece is done and its gradient accumulates: the next one continues the work."""
         ...
@@ -62,30 +70,39 @@ class HostTimer:
     def __init__(self, clock: Clock = time.perf_counter) -> None:
         self._clock = clock
         self._begun: float | None = None
+        self._is_paused = False
         self._samples = 0
+        self._time = 0.0
         self._kept_samples = 0
         self._kept_time = 0.0
         self._finished: Measurement | None = None
 
     def start(self) -> None:
+        self._samples, self._time, self._is_paused = 0, 0.0, False
         self._begun = self._clock()
-        self._samples = 0
 
     def batch(self, batch_size: int) -> None:
         self._samples = batch_size
 
-    def keep(self) -> None:
+    def pause(self) -> None:
         if self._begun is not None:
-            self._kept_time += self._clock() - self._begun
-            self._kept_samples += self._samples
-            self._begun = None
+            self._time += self._clock() - self._begun
+            self._begun, self._is_paused = None, True
+
+    def resume(self) -> None:
+        if self._is_paused:
+            self._begun, self._is_paused = self._clock(), False
+
+    def keep(self) -> None:
+        self.pause()
+        self._kept_samples += self._samples
+        self._kept_time += self._time
+        self._samples, self._time, self._is_paused = 0, 0.0, False
 
     def stop(self) -> None:
-        elapsed = self._kept_time
-        if self._begun is not None:
-            elapsed += self._clock() - self._begun
-        samples = self._kept_samples + self._samples
-        self._begun, self._samples, self._kept_samples, self._kept_time = None, 0, 0, 0.0
+        self.keep()
+        samples, elapsed = self._kept_samples, self._kept_time
+        self._kept_samples, self._kept_time = 0, 0.0
         self._finished = Measurement(samples, elapsed if elapsed > 0 else None)
 
     def finished(self) -> Measurement | None:

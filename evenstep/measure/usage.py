@@ -65,6 +65,7 @@ class UsageProbe:
         self._quota = cpu_quota()
         self._limit = memory_limit()
         self._snapshots: deque[CpuTimes] = deque(maxlen=8)
+        self._got = 1.0
         self._memory = self._read_memory()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -96,8 +97,10 @@ class UsageProbe:
 
     def _cpu(self, then: CpuTimes, now: CpuTimes) -> float:
         running, waiting = now.running - then.running, now.waiting - then.waiting
-        got = running / (running + waiting) if running + waiting > 0 else 1.0
-        return min(max(got, _LEAST), self._most_cpu())
+        # Where a thread has ended its account is gone, and the difference says nothing.
+        if running >= 0 and waiting >= 0 and running + waiting > 0:
+            self._got = running / (running + waiting)
+        return min(max(self._got, _LEAST), self._most_cpu())
 
     def _most_cpu(self) -> float:
         """Return the share of the CPUs it may run on that its quota allows."""

@@ -6,7 +6,7 @@ patience, which doubles each time in vain.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,9 +31,21 @@ class Bench:
         zeros = np.zeros(num_workers, dtype=np.int64)
         return cls(zeros, zeros, np.zeros(num_workers, dtype=bool))
 
-    def observe(self, observed: Bools) -> Bench:
-        """Return the bench after the workers that had samples reported."""
-        return replace(self, probing=self.probing & ~observed)
+    def observe(self, current: Ints, observed: Bools, granularity: int) -> Bench:
+        """Return the bench at the next boundary; who sits on it shows in the sizes in force."""
+        sits = current == 0
+        return Bench(
+            idle=np.where(sits, self.idle + 1, 0),
+            benchings=np.where(
+                current > granularity, 0, self.benchings + (sits & (self.idle == 0))
+            ),
+            probing=self.back(current) & ~observed,
+        )
+
+    def back(self, current: Ints) -> Bools:
+        """Return which workers have samples again of which they have not reported yet."""
+        back: Bools = (current > 0) & ((self.idle > 0) | self.probing)
+        return back
 
     def due(self, current: Ints, patience: int) -> Bools:
         """Return which benched workers are to be tried again now."""
@@ -50,13 +62,3 @@ class Bench:
         fixed = np.where(sitting, 0.0, granularity)
         held = sitting | tried
         return np.where(held, fixed, hi), np.where(held, fixed, lo)
-
-    def follow(self, current: Ints, sizes: Ints) -> Bench:
-        """Return the bench after new sizes were decided."""
-        sits, sat = sizes == 0, current == 0
-        smallest = np.min(sizes, where=~sits, initial=np.iinfo(np.int64).max)
-        return Bench(
-            idle=np.where(sits, self.idle + 1, 0),
-            benchings=np.where(sizes > smallest, 0, self.benchings + (sits & ~sat)),
-            probing=np.where(sits, False, self.probing | sat),
-        )

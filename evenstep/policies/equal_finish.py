@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from evenstep.core.arrays import Bools, Ints, as_ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Advice, Decision
 from evenstep.core.rows import remap_rows
+from evenstep.core.settings import require_whole
 from evenstep.core.split import makespan, split_affine
 from evenstep.core.view import View
 from evenstep.errors import InfeasibleLimits, InvalidSetting
@@ -49,14 +50,13 @@ class EqualFinish:
     uses_speeds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if self.least_gain < 0:
+        if not self.least_gain >= 0:
             raise InvalidSetting(f"least_gain of equal_finish must be >= 0, got {self.least_gain}")
-        if self.largest_move <= 1:
+        if not 1 < self.largest_move < math.inf:
             raise InvalidSetting(
-                f"largest_move of equal_finish must be > 1, got {self.largest_move}"
+                f"largest_move of equal_finish must be finite and > 1, got {self.largest_move}"
             )
-        if self.patience < 1:
-            raise InvalidSetting(f"patience of equal_finish must be >= 1, got {self.patience}")
+        require_whole("patience of equal_finish", self.patience)
 
     def init(self, num_workers: int) -> EqualFinishState:
         return EqualFinishState(
@@ -74,21 +74,21 @@ class EqualFinish:
             sizes = keep_current(view)
             return Decision(sizes, "" if sizes is view.current else "limits"), state
         known = state.filter.filled(view.current)
-        due = state.bench.due(view.current, self.patience)
+        due = state.bench.due(view.current, self.patience) & _may_work(view.limits)
         trusted = self._trusted(view, state, known, due)
         best = split_affine(view.total, known.offsets(), known.slope, trusted)
-        best, advice = _without_dead_weight(view, known, best, trusted)
+        tried = due | state.bench.probing
+        best, advice = _without_dead_weight(view, known, best, trusted, tried)
         sizes, reason = self._weigh(view, known, best, forced=bool(due.any()))
-        state = replace(state, bench=state.bench.follow(view.current, sizes))
         return Decision(sizes, reason, known.times_at(sizes), advice), state
 
     def _observe(self, view: View, state: EqualFinishState) -> EqualFinishState:
         reports, observed = view.reports, view.observed
-        known = state.filter.reopened(state.bench.probing & observed)
+        known = state.filter.reopened(state.bench.back(view.current) & observed)
         return EqualFinishState(
             filter=known.observe(reports.batch_sizes, reports.times),
             memory=state.memory.observe(reports),
-            bench=state.bench.observe(observed),
+            bench=state.bench.observe(view.current, observed, view.limits.granularity),
         )
 
     def _trusted(
@@ -97,10 +97,12 @@ class EqualFinish:
         """Return how far each size may move at once: the line is only trusted near its point."""
         given = view.limits
         most = np.minimum(state.memory.caps(), np.floor(self.largest_move * known.size))
-        hi = np.minimum(np.maximum(known.size, most), given.cap)
-        lo = np.maximum(np.maximum(given.minimum, 1), np.ceil(known.size / self.largest_move))
+        hi = np.maximum(known.size, most)
+        lo = np.ceil(known.size / self.largest_move)
         hi, lo = state.bench.bounds(view.current, due, lo, hi, given.granularity)
-        near = Limits(as_ints(np.minimum(lo, hi)), as_ints(hi), given.granularity)
+        # What is given binds at once, however far it is from the sizes seen so far.
+        lo, hi = (np.clip(bound, given.minimum, given.cap) for bound in (lo, hi))
+        near = Limits(as_ints(lo), as_ints(hi), given.granularity)
         for limits in (near, given.tighten(cap=state.memory.caps())):
             try:
                 limits.bounds(view.total)
@@ -126,14 +128,27 @@ class EqualFinish:
         return view.current, ""
 
 
+def _may_work(limits: Limits) -> Bools:
+    may: Bools = limits.cap >= limits.granularity
+    return may
+
+
 def _without_dead_weight(
-    view: View, known: FinishFilter, sizes: Ints, limits: Limits
+    view: View, known: FinishFilter, sizes: Ints, limits: Limits, tried: Bools
 ) -> tuple[Ints, tuple[Advice, ...]]:
-    """Return the sizes, without a worker that the job is faster without if it may be benched."""
+    """Return the sizes, without a worker that the job is faster without if it may be benched.
+
+    A worker that is being tried again stays: what is known of it is what is in doubt.
+    """
     offsets, slopes = known.offsets(), known.slope
-    advice = advise_removal(view.total, offsets, slopes, sizes, limits)
-    if advice and view.limits.minimum[advice[0].worker] == 0:
-        everybody_else = np.arange(view.num_workers) != advice[0].worker
+    # How far sizes may move at once does not say what is worth keeping.
+    given = Limits(view.limits.minimum, limits.cap, limits.granularity)
+    advice = advise_removal(view.total, offsets, slopes, sizes, given)
+    if not advice:
+        return sizes, advice
+    worker = advice[0].worker
+    if view.limits.minimum[worker] == 0 and not tried[worker]:
+        everybody_else = np.arange(view.num_workers) != worker
         limits = Limits(
             limits.minimum * everybody_else, limits.cap * everybody_else, limits.granularity
         )

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
-from evenstep.core.plan import Decision
+from evenstep.core.arrays import Floats, Ints
+from evenstep.core.plan import Advice, Decision
 from evenstep.core.split import split_proportional
 from evenstep.core.view import View
 from evenstep.policies.policy import predict_times
@@ -30,9 +30,17 @@ class Proportional:
 
     def plan(self, view: View, state: None) -> tuple[Decision, None]:
         sizes = split_proportional(view.total, view.speeds, view.limits)
-        zeros = np.zeros(view.num_workers)
-        advice = advise_removal(view.total, zeros, 1.0 / view.speeds, sizes, view.limits)
-        return Decision(sizes, "predicted speeds", predict_times(view, sizes), advice), None
+        times = predict_times(view, sizes)
+        return Decision(sizes, "predicted speeds", times, _advice(view, sizes, times)), None
 
     def remap(self, state: None, keep: Ints) -> None:
         return None
+
+
+def _advice(view: View, sizes: Ints, times: Floats) -> tuple[Advice, ...]:
+    """Advise to remove the slowest worker; in an exact split it has as little as it can have."""
+    limits, slowest = view.limits, int(np.argmax(times))
+    if sizes[slowest] - limits.granularity >= max(int(limits.minimum[slowest]), 1):
+        return ()
+    zeros = np.zeros(view.num_workers)
+    return advise_removal(view.total, zeros, 1.0 / view.speeds, sizes, limits)

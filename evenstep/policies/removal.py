@@ -17,19 +17,18 @@ WORTHWHILE = 0.01
 def advise_removal(
     total: int, offsets: Floats, slopes: Floats, sizes: Ints, limits: Limits
 ) -> tuple[Advice, ...]:
-    """Advise to remove the slowest worker where the others would finish earlier without it.
+    """Advise to remove a worker where the others would finish earlier without it.
 
-    Only a worker that is the slowest although it has its smallest size can be such a one: at
-    any larger size the exact split would have given its samples to somebody else.
+    Only the worker that takes longest for its smallest size can be such a one: without any
+    other worker, this one would still take as long.
 
     >>> advise_removal(8, np.array([0.0, 0.0, 9.0]), np.ones(3), np.array([4, 3, 1]), Limits.of(3))
     (Advice(worker=2, predicted_time=4.0, kind='remove'),)
     """
-    times = np.where(sizes > 0, offsets + slopes * sizes, 0.0)
-    worker = int(np.argmax(times))
     smallest, _ = limits.bounds(total)
-    if sizes[worker] > max(int(smallest[worker]), limits.granularity):
-        return ()
+    least = np.maximum(smallest, limits.granularity)
+    times = np.where(sizes > 0, offsets + slopes * least, 0.0)
+    worker = int(np.argmax(times))
     others = np.arange(len(sizes)) != worker
     try:
         without = split_affine(

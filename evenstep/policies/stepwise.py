@@ -10,12 +10,14 @@ import numpy as np
 from evenstep.core.arrays import Bools, Floats, Ints
 from evenstep.core.plan import Advice, Decision
 from evenstep.core.rows import remap_rows
+from evenstep.core.settings import require_whole
 from evenstep.core.view import View
-from evenstep.errors import InvalidSetting
 from evenstep.policies.memory import GUARD, MemoryModel
 from evenstep.policies.policy import fits, keep_current
 
 FAST, FINE = "fast-approach", "fine-tune"
+_ROUNDING = 1e-9
+"""Times closer than this share are equal: no clock tells them apart."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +55,7 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         for name in ("step", "observation_window", "fine_step", "fine_window"):
-            if getattr(self, name) < 1:
-                raise InvalidSetting(f"{name} of stepwise must be >= 1, got {getattr(self, name)}")
+            require_whole(f"{name} of stepwise", getattr(self, name))
 
     def init(self, num_workers: int) -> StepwiseState:
         window = max(self.observation_window, self.fine_window)
@@ -81,7 +82,7 @@ class Stepwise:
         sizes = keep_current(view)
         if sizes is not view.current:
             return Decision(sizes, "limits", phase=_phase(state)), state
-        if not view.observed.any():
+        if not view.observed.any() or not _in_effect(view):
             return Decision(sizes, phase=_phase(state)), state
         return self._move(view, state)
 
@@ -89,7 +90,7 @@ class Stepwise:
         step, window = self._pace(view, state)
         times = view.reports.times
         slowest = int(np.nanargmax(times))
-        too_small = view.current <= step
+        too_small = view.current - step < np.maximum(view.limits.minimum, 1)
         advice = (Advice(slowest, None),) if too_small[slowest] else ()
         stay = Decision(view.current, phase=_phase(state), advice=advice)
         if self.literal and advice:
@@ -98,7 +99,7 @@ class Stepwise:
         straggler = _extreme(times, np.full(len(times), self.literal) | ~too_small, lowest=False)
         if leader is None or straggler is None or leader == straggler:
             return stay, state
-        led = state.past[leader, -window:] < state.past[straggler, -window:]
+        led = _is_less(state.past[leader, -window:], state.past[straggler, -window:])
         if led.all():
             sizes = view.current.copy()
             sizes[leader] += step
@@ -129,14 +130,26 @@ class Stepwise:
 
 def _observe(view: View, state: StepwiseState) -> StepwiseState:
     times = view.reports.times
-    with np.errstate(invalid="ignore"):
-        slower = times[:, None] > times[None, :]
+    slower = _is_less(times[None, :], times[:, None])
     return replace(
         state,
         past=np.column_stack((state.past[:, 1:], times)) if view.observed.any() else state.past,
         memory=state.memory.observe(view.reports),
         was_slower=state.was_slower | slower,
     )
+
+
+def _is_less(a: Floats, b: Floats) -> Bools:
+    """Whether times differ by more than rounding errors do; False where one is missing."""
+    with np.errstate(invalid="ignore"):
+        less: Bools = a < b * (1 - _ROUNDING)
+    return less
+
+
+def _in_effect(view: View) -> bool:
+    """Whether the times are of the newest sizes: a move is not judged before it was made."""
+    seen = view.observed
+    return np.array_equal(view.reports.batch_sizes[seen], view.current[seen])
 
 
 def _extreme(times: Floats, eligible: Bools, lowest: bool) -> int | None:

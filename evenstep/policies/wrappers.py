@@ -14,6 +14,7 @@ import numpy as np
 from evenstep.core.arrays import Ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Decision
+from evenstep.core.settings import require_whole
 from evenstep.core.view import View
 from evenstep.errors import InvalidSetting
 from evenstep.policies.policy import Policy, even_sizes, fits, predict_times
@@ -29,13 +30,14 @@ class Limited:
     granularity: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.minimum <= self.maximum:
+        require_whole("minimum of limited", self.minimum, least=0)
+        require_whole("maximum of limited", self.maximum)
+        require_whole("granularity of limited", self.granularity)
+        if self.minimum > self.maximum:
             raise InvalidSetting(
-                "limited needs 0 <= minimum <= maximum, "
+                "limited needs minimum <= maximum, "
                 f"got minimum {self.minimum} and maximum {self.maximum}"
             )
-        if self.granularity < 1:
-            raise InvalidSetting(f"granularity of limited must be >= 1, got {self.granularity}")
 
     @property
     def uses_speeds(self) -> bool:
@@ -60,8 +62,7 @@ class EveryN:
     n: int = 10
 
     def __post_init__(self) -> None:
-        if self.n < 1:
-            raise InvalidSetting(f"n of every_n must be >= 1, got {self.n}")
+        require_whole("n of every_n", self.n)
 
     @property
     def uses_speeds(self) -> bool:
@@ -72,7 +73,7 @@ class EveryN:
 
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         decision, state = self.inner.plan(view, state)
-        if view.reports.iteration % self.n and fits(view.current, view):
+        if view.reports.iteration % self.n:
             decision = _held_back(decision, view)
         return decision, state
 
@@ -101,7 +102,7 @@ class DeadBand:
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         decision, state = self.inner.plan(view, state)
         change = np.abs(decision.sizes - view.current) / np.maximum(view.current, 1)
-        if change.max() <= self.threshold and fits(view.current, view):
+        if change.max() <= self.threshold:
             decision = _held_back(decision, view)
         return decision, state
 
@@ -125,18 +126,24 @@ class ObserveOnly:
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         decision, state = self.inner.plan(view, state)
         sizes = even_sizes(view.total, view.limits)
-        return replace(_held_back(decision, view), sizes=sizes, reason="observe only"), state
+        return replace(_in_place_of(decision, view, sizes), reason="observe only"), state
 
     def remap(self, state: Any, keep: Ints) -> Any:
         return self.inner.remap(state, keep)
 
 
 def _held_back(decision: Decision, view: View) -> Decision:
-    times = predict_times(view, view.current)
+    """Return the decision to stay, where the limits allow it and it is not taken anyway."""
+    if np.array_equal(decision.sizes, view.current) or not fits(view.current, view):
+        return decision
+    return _in_place_of(decision, view, view.current)
+
+
+def _in_place_of(decision: Decision, view: View, sizes: Ints) -> Decision:
     return replace(
         decision,
-        sizes=view.current,
+        sizes=sizes,
         reason="",
-        predicted_times=times,
+        predicted_times=predict_times(view, sizes),
         proposed=decision.sizes,
     )

@@ -13,14 +13,18 @@ from functools import partial
 
 from evenstep.core.settings import construct, parse_spec
 from evenstep.errors import InvalidSetting
+from evenstep.predictors.arima import Arima
 from evenstep.predictors.best_of import BestOf
 from evenstep.predictors.ema import Ema
 from evenstep.predictors.kalman import Kalman
 from evenstep.predictors.median import Median
+from evenstep.predictors.narx import make_narx
 from evenstep.predictors.predictor import Predictor, Trainable
+from evenstep.predictors.recurrent import make_lstm, make_rnn
 
 __all__ = [
     "PREDICTORS",
+    "Arima",
     "BestOf",
     "Ema",
     "Kalman",
@@ -32,11 +36,14 @@ __all__ = [
 
 
 def _best_of(num_workers: int, narx: bool = False) -> BestOf:
+    """Make the default: kalman, ema and median side by side, with NARX if wanted."""
     candidates: dict[str, Predictor] = {
         "kalman": Kalman(num_workers),
         "ema": Ema(num_workers),
         "median": Median(num_workers),
     }
+    if narx:
+        candidates["narx"] = make_narx(num_workers)
     return BestOf(candidates)
 
 
@@ -44,6 +51,10 @@ PREDICTORS: dict[str, Callable[..., Predictor]] = {
     "memoryless": partial(Ema, alpha=1.0),
     "ema": Ema,
     "median": Median,
+    "arima": Arima,
+    "rnn": make_rnn,
+    "lstm": make_lstm,
+    "narx": make_narx,
     "kalman": Kalman,
     "best_of": _best_of,
 }

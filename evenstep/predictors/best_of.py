@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core.arrays import Floats, Ints
-from evenstep.core.rows import Arrays, inner_arrays
+from evenstep.core.rows import Arrays, from_arrays, inner_arrays, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.predictor import Predictor, Trainable
 
 _RATE = 0.02
 _LARGEST_ERROR = 0.1
 """Squared logarithmic errors are cut here, so that one spike does not decide."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Own:
+    """What is remembered besides the candidates' states, in a form to be saved."""
+
+    errors: Floats
+    """e_j, (worker, candidate)."""
 
 
 class BestOf:
@@ -60,18 +69,13 @@ class BestOf:
         self._errors = errors
 
     def state(self) -> Arrays:
-        arrays: Arrays = {"errors": self._errors.copy()}
+        arrays = to_arrays(_Own(self._errors))
         for name, candidate in self.candidates.items():
             arrays |= {f"{name}.{key}": array for key, array in candidate.state().items()}
         return arrays
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        errors = np.asarray(state.get("errors", np.zeros(0)), dtype=np.float64)
-        if errors.shape != self._errors.shape or not np.isfinite(errors).all():
-            raise StateFileError(
-                f"saved errors of best_of must be finite, of shape {self._errors.shape}, "
-                f"got shape {errors.shape}"
-            )
+        own = from_arrays(_Own(np.zeros_like(self._errors)), state)
         before = {name: candidate.state() for name, candidate in self.candidates.items()}
         try:
             for name, candidate in self.candidates.items():
@@ -80,7 +84,7 @@ class BestOf:
             for name, candidate in self.candidates.items():
                 candidate.restore(before[name])
             raise
-        self._errors = errors
+        self._errors = own.errors
 
     def training(self) -> Callable[[], object] | None:
         """Return the training of the first candidate that has one due."""

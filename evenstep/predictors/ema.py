@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core.arrays import Bools, Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
-from evenstep.errors import InvalidSetting
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.predictor import fill_unseen
 
 
@@ -60,4 +60,6 @@ class Ema:
         return to_arrays(self._state)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._state = from_arrays(_fresh(self.num_workers), state)
+        saved = from_arrays(_fresh(self.num_workers), state)
+        require(saved.mean > 0, "saved mean speed must be > 0", saved.mean, error=StateFileError)
+        self._state = saved

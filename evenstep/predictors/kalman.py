@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
+from evenstep.errors import StateFileError
 from evenstep.predictors.predictor import fill_unseen
 
 _HINGES = (0.1, 0.2, 0.3)
@@ -96,7 +97,13 @@ class Kalman:
         return to_arrays(self._state)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._state = from_arrays(_fresh(self.num_workers), state)
+        saved = from_arrays(_fresh(self.num_workers), state)
+        for what, values in (
+            ("noise variance", saved.noise_var),
+            ("least eigenvalue of the covariance", np.linalg.eigvalsh(saved.cov)[:, 0]),
+        ):
+            require(values > 0, f"saved {what} must be > 0", values, error=StateFileError)
+        self._state = saved
 
 
 def _features(cpu: Floats, memory: Floats) -> Floats:

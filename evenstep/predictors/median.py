@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
-from evenstep.errors import InvalidSetting
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.predictor import fill_unseen
 
 
@@ -66,4 +66,7 @@ class Median:
         return to_arrays(self._state)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        self._state = from_arrays(self._fresh(self.num_workers), state)
+        saved = from_arrays(self._fresh(self.num_workers), state)
+        least = np.fmin.reduce(saved.past, axis=1)
+        require(~(least <= 0), "saved speeds must be > 0", least, error=StateFileError)
+        self._state = saved

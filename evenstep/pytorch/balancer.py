@@ -10,32 +10,36 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from evenstep.balancer import Balancer as CoreBalancer
+from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
+from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import even_sizes
+from evenstep.policies.policy import Policy, even_sizes
+from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
-from evenstep.pytorch.settings import choose_policy, choose_predictor
+from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
 from evenstep.pytorch.summary import Summary
 from evenstep.pytorch.timers import make_timer
-from evenstep.transports.slots import Row, check_digests, read_rows
+from evenstep.transports.slots import Row, check_digests, digest, read_rows
 
 _MARK = "_evenstep_balancer"
 
@@ -46,7 +50,12 @@ class _Exchanged:
 
     iteration: int
     plan: Plan
+    place: tuple[int, ...]
+    """Where in the data its samples are: of which epoch, which iteration."""
+    sizes: Ints
+    """x of all workers, really used."""
     start: float
+    """When it began, in seconds since the balancer was made."""
 
 
 class Balancer:
@@ -55,7 +64,9 @@ class Balancer:
     `total` is X, the samples of all workers in one iteration; everything else has a default.
     `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, and a word at the end on
     what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
-    `evenstep simulate`. A communication hook of your own goes into `comm_hook`.
+    `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
+    into `comm_hook`. `log` is the run log that worker 0 writes, in which the workers have `names`,
+    or are numbered.
     """
 
     def __init__(
@@ -65,13 +76,14 @@ class Balancer:
         *,
         mode: str = "balanced",
         shares: Sequence[float] | None = None,
-        policy: str | None = None,
+        policy: str | Policy[Any] | None = None,
         predictor: str | None = None,
         minimum: int | None = None,
         maximum: int | None = None,
         granularity: int = 1,
         comm_hook: UserHook | None = None,
         log: str | None = None,
+        names: Sequence[str] | None = None,
         summary: bool = True,
         warm_up: int = 2,
         timer: Timer | None = None,
@@ -86,43 +98,46 @@ class Balancer:
         self.minimum = (2 if has_batch_norm(model) else 1) if minimum is None else minimum
         self.side_group = _side_group(group)
         device = next(model.parameters()).device
-        chosen = choose_policy(mode, policy, shares, device, maximum)
+        # Before anything else is checked: who stops here alone leaves the others waiting.
         require_agreement(
             {
-                "total": total, "mode": mode, "shares": shares and tuple(shares),
-                "policy": str(chosen), "predictor": predictor, "minimum": self.minimum,
-                "maximum": maximum, "granularity": granularity,
+                "total": total, "mode": mode, "shares": None if shares is None else tuple(shares),
+                "policy": name_of(policy), "predictor": predictor, "minimum": self.minimum,
+                "maximum": maximum, "granularity": granularity, "device": device.type,
                 "comm_hook": comm_hook is not None, "warm_up": warm_up,
+                "names": None if names is None else tuple(names),
             },
             self.side_group,
         )  # fmt: skip
-        if total < self.num_workers * max(self.minimum, 1):
-            raise InvalidSetting(
-                f"total must be at least {max(self.minimum, 1)} for each of {self.num_workers} "
-                f"workers, got {total}"
-            )
+        _check_sizes(total, self.minimum, self.num_workers)
+        _check_names(names, self.num_workers)
+        chosen = choose_policy(mode, policy, shares, device, maximum)
         self._lag = 1 if device.type == "cuda" else 0
         self._core = CoreBalancer(
-            [str(worker) for worker in range(self.num_workers)], total, chosen,
+            names or [str(worker) for worker in range(self.num_workers)], total, chosen,
             minimum=self.minimum, granularity=granularity, delay=self._lag,
         )  # fmt: skip
         self._timer = timer or make_timer(device)
         self._reporter = Reporter(
-            choose_predictor(chosen, predictor), self._timer, device, warm_up, reads=bool(log)
-        )
+            choose_predictor(chosen, predictor), self._timer, device,
+            # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
+            warm_up + model.static_graph, reads=bool(log),
+        )  # fmt: skip
         self._exchange = GradientExchange(group, self._finish, comm_hook, self._lag)
-        self._exchanged: deque[_Exchanged] = deque()
-        self._iteration = 0
+        self._accumulation = AccumulationWatch(model, self._on_accumulated)
+        self.iteration = 0
+        """k: iterations whose gradients were exchanged."""
         self._begun = time.perf_counter()
         self._iteration_start = 0.0
-        self._kept = Share()
-        self._accumulating = False
+        self._plan = self._core.plan
+        self._place: tuple[int, ...] = ()
+        self._nothing = self._batch = self._kept = self._exchange.share
+        self._is_accumulated = False
         self._is_done = True
         self._summary = Summary(even_sizes(total, self._core.limits))
         self._recorder = self._make_recorder(log, mode, predictor, source)
         self._prints = summary and self.worker == 0
         stop_broadcasting(model)
-        model.register_forward_pre_hook(self._on_forward)
         model.register_comm_hook(None, self._exchange.hook)
         setattr(model, _MARK, True)
         atexit.register(self.close)
@@ -130,6 +145,11 @@ class Balancer:
     @property
     def plan(self) -> Plan:
         """The plan of the current iteration: batch sizes of all workers."""
+        return self._plan
+
+    @property
+    def newest_plan(self) -> Plan:
+        """The plan of the next iteration, as far as it is known."""
         return self._core.plan
 
     @property
@@ -144,14 +164,20 @@ class Balancer:
         `num_workers`, and the other settings of a DataLoader.
         """
         loader = BalancedLoader(self, dataset, **settings)
-        require_agreement({"dataset length": loader.num_samples}, self.side_group)
+        require_agreement(loader.common_settings, self.side_group)
+        loader.check()
         return loader
 
     def mean(self, value: float | torch.Tensor) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch."""
-        share = self._exchange.share
-        mine = torch.tensor([float(value) * share.samples, float(share.samples)])
-        dist.all_reduce(mine, group=self.side_group)
+        """Return the mean over all samples of the iteration of what is a mean over this batch.
+
+        All workers must call it. It waits for all of them, which does not count as work.
+        """
+        samples = self._batch.samples
+        summed = float(value) * samples if samples else 0.0
+        mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
+        with self._away():
+            dist.all_reduce(mine, group=self.side_group)
         return float(mine[0] / mine[1]) if mine[1] else float("nan")
 
     def average_buffers(self) -> None:
@@ -160,22 +186,26 @@ class Balancer:
         For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
         All workers must call it.
         """
-        average_buffers(self._model, self.batch_size / self.total, self._model.process_group)
+        with self._away():
+            average_buffers(self._model, self.batch_size / self.total, self._model.process_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint."""
+        """Return everything learned, for a checkpoint; what one worker returns fits all."""
+        self._take_reports()
         arrays = {name: array.tolist() for name, array in self._core.state().items()}
-        return {"iteration": self._iteration, "balancer": arrays}
+        return {"iteration": self.iteration, "balancer": arrays}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up what a checkpoint of the same number of workers had learned."""
         fresh = self._core.state()
         arrays = {
-            name: torch.tensor(values).numpy().astype(fresh[name].dtype)
+            name: np.array(values, dtype=fresh[name].dtype)
             for name, values in state["balancer"].items() if name in fresh
         }  # fmt: skip
         self._core.restore(arrays)
-        self._iteration = int(state["iteration"])
+        self._exchange.forget()
+        self._plan = self._core.plan
+        self.iteration = int(state["iteration"])
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
@@ -185,9 +215,12 @@ class Balancer:
         """End what runs in the background, and print the summary; done at exit by itself."""
         atexit.unregister(self.close)
         self._reporter.close()
-        if self._recorder is not None:
-            self._recorder.close(self._iteration)
-            self._recorder = None
+        try:
+            self._take_reports(lag=0)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close(self.iteration)
+                self._recorder = None
         if self._prints:
             self._prints = False
             print(self._summary.line(), file=sys.stderr)
@@ -195,42 +228,60 @@ class Balancer:
     def begin(self) -> Plan:
         """Begin an iteration: learn from the last one and return the plan of this one."""
         if self._is_done:
-            self._kept = Share()
-        elif self._accumulating:
-            self._timer.keep()
+            self._kept = self._nothing
+        elif self._is_accumulated:
             self._kept = self._exchange.share
-        self._accumulating = False
-        rows = self._exchange.take_rows()
-        if rows is not None:
-            done = self._exchanged.popleft()
-            check_digests(rows, done.plan)
-            self._learn(read_rows(rows, done.iteration + 1), done)
-        self._is_done = False
+        self._accumulation.forget()
+        self._is_accumulated = self._is_done = False
+        self._take_reports()
+        self._plan = self._core.plan
         self._iteration_start = time.perf_counter() - self._begun
         self._timer.start()
         return self.plan
 
-    def has_batch(self, share: Share) -> None:
-        """Take note of what the batch of this iteration is."""
-        self._exchange.share = self._kept + share
-        self._timer.batch(share.samples)
+    def has_batch(self, sizes: Ints, place: tuple[int, ...]) -> None:
+        """Take note of the batches of this iteration, and of where in the data they are."""
+        self._batch = Share(sizes, self.worker)
+        self._exchange.share = self._kept + self._batch
+        self._place = place
+        self._timer.batch(self._batch.samples)
 
-    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
-        if torch.is_grad_enabled():
-            self._accumulating = not self._model.require_backward_grad_sync
+    def _on_accumulated(self) -> None:
+        """Keep what was done for a later exchange: a backward pass under no_sync has ended."""
+        if not self._is_done:
+            self._timer.keep()
+            self._is_accumulated = True
 
-    def _finish(self) -> Row:
+    def _finish(self) -> tuple[Row, _Exchanged]:
         """End the iteration's own work, and return this worker's row."""
         self._timer.stop()
         self._is_done = True
-        self._exchanged.append(_Exchanged(self._iteration, self.plan, self._iteration_start))
-        self._iteration += 1
-        return self._reporter.row(self.plan)
+        done = _Exchanged(
+            self.iteration, self.plan, self._place, self._exchange.share.sizes,
+            self._iteration_start,
+        )  # fmt: skip
+        self.iteration += 1
+        return self._reporter.row(digest(self.plan, self._place)), done
+
+    @contextmanager
+    def _away(self) -> Iterator[None]:
+        """Do what is not this worker's own work."""
+        self._timer.pause()
+        try:
+            yield
+        finally:
+            self._timer.resume()
+
+    def _take_reports(self, lag: int | None = None) -> None:
+        """Learn from the reports of all iterations that are new."""
+        for rows, done in self._exchange.take_rows(lag):
+            check_digests(rows, done.plan, done.place)
+            self._learn(read_rows(rows, done.iteration + 1), done)
 
     def _learn(self, reports: Reports, done: _Exchanged) -> None:
         self._summary.observe(reports, done.plan)
         if self._recorder is not None:
-            self._recorder.record(reports, done.plan, done.iteration, done.start)
+            self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
         if reports.speeds is not None or not self._core.policy.uses_speeds:
             self._core.decide(reports)
 
@@ -259,6 +310,21 @@ def _check_model(model: object) -> None:
             "the model must not have a communication hook yet: hand yours over as "
             "Balancer(..., comm_hook=(state, hook))"
         )
+
+
+def _check_sizes(total: int, minimum: int, num_workers: int) -> None:
+    require_whole("total", total)
+    require_whole("minimum", minimum, least=0)
+    if total < num_workers * max(minimum, 1):
+        raise InvalidSetting(
+            f"total must be at least {max(minimum, 1)} for each of {num_workers} workers, "
+            f"got {total}"
+        )
+
+
+def _check_names(names: Sequence[str] | None, num_workers: int) -> None:
+    if names is not None and len(names) != num_workers:
+        raise InvalidSetting(f"names must be one per worker ({num_workers}), got {len(names)}")
 
 
 def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:

@@ -8,9 +8,9 @@ all-reduce, or the bucket's dtype cannot carry them, a small all-reduce of their
 
 # Annotations stay objects in this file: DDP inspects those of a hook.
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
+from evenstep.core.arrays import Ints
 from evenstep.transports.slots import WIDTH, Row
 
 UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]]
@@ -26,26 +27,51 @@ UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.
 _CARRIERS = (torch.float32, torch.float64)
 
 
-@dataclass
+Ticket = TypeVar("Ticket")
+
+
+@dataclass(frozen=True, eq=False)
 class Share:
     """This worker's part of the batches that go into one exchange."""
 
-    samples: int = 0
-    """x: samples of this worker."""
-    total: int = 0
-    """X: samples of all workers."""
+    sizes: Ints
+    """x of all workers: the samples really processed."""
+    worker: int
+
+    @property
+    def samples(self) -> int:
+        """x of this worker."""
+        return int(self.sizes[self.worker])
+
+    @property
+    def total(self) -> int:
+        """X: samples of all workers."""
+        return int(self.sizes.sum())
 
     def __add__(self, other: "Share") -> "Share":
-        return Share(self.samples + other.samples, self.total + other.total)
+        return Share(self.sizes + other.sizes, self.worker)
 
 
-class GradientExchange:
-    """Weighs and sums the gradients of a DDP model, and gathers one row per worker."""
+@dataclass(frozen=True, eq=False)
+class _Arrival(Generic[Ticket]):
+    """The rows of an exchange on the host, or on their way to it."""
+
+    ticket: Ticket
+    rows: torch.Tensor
+    copied: torch.cuda.Event | None
+
+
+class GradientExchange(Generic[Ticket]):
+    """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
+
+    `ready` is called when an iteration's last gradients are; it returns this worker's row, and a
+    ticket that is given back with everybody's rows.
+    """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
-        ready: Callable[[], Row],
+        ready: Callable[[], tuple[Row, Ticket]],
         user_hook: UserHook | None = None,
         lag: int = 0,
     ) -> None:
@@ -56,82 +82,97 @@ class GradientExchange:
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
-        self._arrived: deque[tuple[torch.Tensor, torch.cuda.Event | None]] = deque()
-        self.share = Share()
+        self._arrived: deque[_Arrival[Ticket]] = deque()
+        self.share = Share(np.zeros(self._num_workers, dtype=np.int64), self._worker)
         """What the gradients of the coming exchange were computed on."""
 
     def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Exchange one bucket; called by DDP as soon as its gradients are ready."""
         # First of all, so that what follows does not count as this worker's own work.
-        row = self._ready() if bucket.is_last() else None
-        buffer = bucket.buffer()
+        last = self._ready() if bucket.is_last() else None
         if self._user_hook is not None:
-            return self._with_user_hook(self._user_hook, bucket, row)
-        if row is None:
-            return self._sum(buffer.mul_(self._weight()))
-        if buffer.dtype in _CARRIERS:
-            return self._carry(buffer, row)
-        return self._beside(self._sum(buffer.mul_(self._weight())), row, buffer.device)
+            return self._with_user_hook(self._user_hook, bucket, last)
+        buffer = bucket.buffer()
+        if last is not None and buffer.dtype in _CARRIERS:
+            return self._carry(buffer, *last)
+        summed = self._sum(self._weigh(buffer, self._weight()))
+        return summed if last is None else self._beside(summed, buffer.device, *last)
 
-    def take_rows(self) -> NDArray[np.float32] | None:
-        """Return the rows of all workers of an exchange, once; None where there was none.
+    def take_rows(self, lag: int | None = None) -> Iterator[tuple[NDArray[np.float32], Ticket]]:
+        """Yield the rows of all workers, exchange by exchange, each once.
 
-        They are those of the last one, or, with a lag, of so many exchanges before it: a device
-        that runs ahead has them by then, and nobody waits.
+        With a lag, those of the last exchanges are left for later: a device that runs ahead has
+        them by then, and nobody waits.
         """
-        if len(self._arrived) <= self._lag:
-            return None
-        rows, copied = self._arrived.popleft()
-        if copied is not None:
-            copied.synchronize()
-        array: NDArray[np.float32] = rows.to(torch.float32).numpy()
-        return array.reshape(self._num_workers, WIDTH)
+        while len(self._arrived) > (self._lag if lag is None else lag):
+            arrival = self._arrived.popleft()
+            if arrival.copied is not None:
+                arrival.copied.synchronize()
+            rows: NDArray[np.float32] = arrival.rows.to(torch.float32).numpy()
+            yield rows.reshape(self._num_workers, WIDTH), arrival.ticket
 
-    def _arrive(self, rows: torch.Tensor) -> None:
+    def forget(self) -> None:
+        """Drop what has arrived and was not taken."""
+        self._arrived.clear()
+
+    def _arrive(self, rows: torch.Tensor, ticket: Ticket) -> None:
         """Keep the rows of an exchange, on the host."""
         if rows.device.type != "cuda":
-            self._arrived.append((rows.clone(), None))
+            self._arrived.append(_Arrival(ticket, rows.clone(), None))
             return
         copy = rows.to("cpu", non_blocking=True)
         copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         copied.record()
-        self._arrived.append((copy, copied))
+        self._arrived.append(_Arrival(ticket, copy, copied))
 
     def _weight(self) -> float:
         """Return ``x_i / X``; a plain mean for gradients that came from no batch of ours."""
-        if self.share.total == 0:
-            return 1 / self._num_workers
-        return self.share.samples / self.share.total
+        total = self.share.total
+        return self.share.samples / total if total else 1 / self._num_workers
+
+    def _weigh(self, buffer: torch.Tensor, weight: float) -> torch.Tensor:
+        """Multiply in place; what has no weight is left out, be it not a number."""
+        return buffer.mul_(weight) if weight else buffer.zero_()
 
     def _sum(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
         work = dist.all_reduce(tensor, group=self._group, async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
         return future.then(lambda done: done.value()[0])
 
-    def _carry(self, buffer: torch.Tensor, row: Row) -> torch.futures.Future[torch.Tensor]:
+    def _carry(
+        self, buffer: torch.Tensor, row: Row, ticket: Ticket
+    ) -> torch.futures.Future[torch.Tensor]:
         """Weigh the gradients into a tensor that has room for the rows behind them."""
         length = buffer.numel()
         carrier = self._carrier_for(buffer)
-        torch.mul(buffer, self._weight(), out=carrier[:length])
+        weight = self._weight()
+        if weight:
+            torch.mul(buffer, weight, out=carrier[:length])
+        else:
+            carrier[:length].zero_()
         self._write(row, carrier[length:])
 
         def split(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
-            self._arrive(carrier[length:])
+            self._arrive(carrier[length:], ticket)
             return carrier[:length]
 
         return self._sum(carrier).then(split)
 
     def _with_user_hook(
-        self, user_hook: UserHook, bucket: GradBucket, row: Row | None
+        self, user_hook: UserHook, bucket: GradBucket, last: tuple[Row, Ticket] | None
     ) -> torch.futures.Future[torch.Tensor]:
         """Let the user's hook average what was weighed by ``n x_i / X``."""
         state, hook = user_hook
-        bucket.buffer().mul_(self._num_workers * self._weight())
+        self._weigh(bucket.buffer(), self._num_workers * self._weight())
         exchanged = hook(state, bucket)
-        return exchanged if row is None else self._beside(exchanged, row, bucket.buffer().device)
+        return exchanged if last is None else self._beside(exchanged, bucket.buffer().device, *last)
 
     def _beside(
-        self, exchanged: torch.futures.Future[torch.Tensor], row: Row, device: torch.device
+        self,
+        exchanged: torch.futures.Future[torch.Tensor],
+        device: torch.device,
+        row: Row,
+        ticket: Ticket,
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum the rows in an all-reduce of their own, beside that of the gradients."""
         rows = torch.empty(self._num_workers * WIDTH, device=device)
@@ -139,7 +180,7 @@ class GradientExchange:
         summed = self._sum(rows)
 
         def both(done: torch.futures.Future[Any]) -> torch.Tensor:
-            self._arrive(rows)
+            self._arrive(rows, ticket)
             return exchanged.value()
 
         return torch.futures.collect_all([exchanged, summed]).then(both)

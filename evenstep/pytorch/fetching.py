@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -82,22 +82,23 @@ class Packing:
         """Return the batch of all samples as they came."""
         return packed if self._packs else self.collate(packed)
 
-    def pick(self, packed: Any, positions: Sequence[int]) -> list[Any]:
-        """Return single samples."""
-        if not self._packs:
-            return [packed[i] for i in positions]
-        return [_sample_of(packed, i) for i in positions]
+    def pick(self, packed: Any, count: int) -> list[Any]:
+        """Return the samples, so many, one by one."""
+        return _samples_of(packed, count) if self._packs else list(packed)
 
 
-def _sample_of(batch: Any, i: int) -> Any:
-    """Return one sample of a batch made by the default collation."""
-    if isinstance(batch, dict):
-        return {name: _sample_of(values, i) for name, values in batch.items()}
-    if isinstance(batch, torch.Tensor):
-        return batch[i]
-    if isinstance(batch, (list, tuple)):
-        if batch and isinstance(batch[0], (str, bytes)):
-            return batch[i]
-        parts = [_sample_of(part, i) for part in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else parts
-    return batch[i]
+def _samples_of(batch: Any, count: int) -> list[Any]:
+    """Take a batch apart that the default collation made.
+
+    >>> _samples_of({"x": torch.arange(2), "name": ["a", "b"]}, 2)
+    [{'x': tensor(0), 'name': 'a'}, {'x': tensor(1), 'name': 'b'}]
+    """
+    if isinstance(batch, Mapping):
+        columns = [_samples_of(column, count) for column in batch.values()]
+        return [{name: part[i] for name, part in zip(batch, columns, strict=True)}
+                for i in range(count)]  # fmt: skip
+    if isinstance(batch, (list, tuple)) and not (batch and isinstance(batch[0], (str, bytes))):
+        columns = [_samples_of(column, count) for column in batch]
+        make = type(batch)._make if hasattr(batch, "_make") else list
+        return [make([part[i] for part in columns]) for i in range(count)]
+    return list(batch)

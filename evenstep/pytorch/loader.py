@@ -7,20 +7,23 @@ somebody else's: a new size takes effect in the next iteration, however deep the
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from evenstep.core.arrays import Ints
 from evenstep.core.dealing import deal, home_of, num_iterations, shuffled, sizes_within, slice_of
+from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.exchange import Share
 from evenstep.pytorch.fetching import Key, Packing, Samples
 
 if TYPE_CHECKING:
@@ -53,10 +56,15 @@ class BalancedLoader:
         self._seed = seed
         self._packing = Packing(collate_fn)
         self._pin_memory = pin_memory and torch.cuda.is_available()
+        self._seed_samples = seed_samples
         self._samples = Samples(dataset, seed if seed_samples else None)
         self._epoch = 0
         self._position = 0
+        self.under_way: _UnderWay | None = None
+        """The epoch that was begun last, until its end."""
+        self._sampled: tuple[int, Ints] | None = None
         self.num_samples = self._count_samples()
+        _check_loading(loading)
         self._ahead = _Ahead(self)
         self._loading: DataLoader[Any] | None = None
         if num_workers > 0:
@@ -75,31 +83,85 @@ class BalancedLoader:
         """The number of iterations of an epoch."""
         return num_iterations(self.num_samples, self._balancer.total, self._drop_last)
 
+    @property
+    def common_settings(self) -> dict[str, Any]:
+        """What must be the same on all workers."""
+        return {
+            "dataset length": self.num_samples,
+            "shuffle": self._shuffle,
+            "sampler": type(self._sampler).__name__,
+            "drop_last": self._drop_last,
+            "seed": self._seed,
+            "seed_samples": self._seed_samples,
+        }
+
+    def check(self) -> None:
+        """Raise InvalidSetting where an epoch would have no iteration."""
+        if len(self) == 0:
+            raise InvalidSetting(
+                f"an epoch must have at least one iteration, got {self.num_samples} samples for a "
+                f"total of {self._balancer.total} with drop_last={self._drop_last}"
+            )
+
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, and with it the order; without it, epochs count themselves."""
-        self._epoch = epoch
-        self._position = 0
+        """Choose the epoch, and with it the order; without it, epochs count themselves.
+
+        An epoch that a checkpoint was made in goes on where it was made.
+        """
+        self._settle()
+        if epoch != self._epoch:
+            self._epoch, self._position = epoch, 0
+
+    @property
+    def sampler(self) -> BalancedLoader:
+        """What a stock loop calls `loader.sampler.set_epoch` of: the loader itself."""
+        return self
 
     def __iter__(self) -> Iterator[Any]:
-        order = self._order()
-        fetched = iter(self._loading) if self._loading is not None else None
-        for position in range(self._position, len(self)):
+        self._settle()
+        under_way = self.under_way = _UnderWay(
+            self._epoch, self._order(), self._position, self._balancer.iteration
+        )
+        fetched = _Fetched(self._loading, self._ahead) if self._loading is not None else None
+        for position in range(under_way.position, len(self)):
             plan = self._balancer.begin()
-            samples = slice_of(order, position, self._balancer.total)
-            sizes = sizes_within(plan.sizes, len(samples), self._balancer.minimum)
-            keys = self._keys(samples, sizes)
+            keys, sizes = self._deal(under_way, position, plan)
             batch = self._batch(keys, fetched)
-            self._balancer.has_batch(Share(int(sizes[self._balancer.worker]), len(samples)))
+            self._balancer.has_batch(sizes, (under_way.epoch, position))
             # Before the batch is out: a checkpoint made in the loop's body comes after it.
             self._position = position + 1
             yield pin(batch) if self._pin_memory else batch  # type: ignore[no-untyped-call]
-        self._balancer.average_buffers()
-        self._epoch += 1
-        self._position = 0
+        # Not after an evaluation, which a worker may well do alone.
+        if under_way.has_trained(self._balancer):
+            self._balancer.average_buffers()
+        self._epoch, self._position, self.under_way = under_way.epoch + 1, 0, None
+
+    def _settle(self) -> None:
+        """Be done with an epoch that was left early.
+
+        The next one follows; unless nothing was trained on, as when somebody looks at a batch.
+        """
+        if self.under_way is None:
+            return
+        if self.under_way.has_trained(self._balancer):
+            self._epoch, self._position = self._epoch + 1, 0
+        else:
+            self._position = self.under_way.position
+        self.under_way = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where in which epoch the loader is, for a checkpoint."""
-        return {"epoch": self._epoch, "position": self._position, "seed": self._seed}
+        """Return where in which epoch the loader is, for a checkpoint.
+
+        With a sampler, the order of the epoch is part of it.
+        """
+        state: dict[str, Any] = {
+            "epoch": self._epoch,
+            "position": self._position,
+            "seed": self._seed,
+        }
+        if self._sampled is not None and self._sampled[0] == self._epoch:
+            state["order"] = torch.from_numpy(self._sampled[1])
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was made; the seed must be the same."""
@@ -109,44 +171,52 @@ class BalancedLoader:
                 f"got {self._seed}"
             )
         self._epoch, self._position = state["epoch"], state["position"]
+        self.under_way = None
+        self._sampled = (self._epoch, state["order"].numpy()) if "order" in state else None
 
-    def ahead(self) -> Iterator[list[Key]]:
-        """Yield the keys of the coming iterations by the plan at the time of asking."""
-        order = self._order()
-        for position in range(self._position, len(self)):
-            samples = slice_of(order, position, self._balancer.total)
-            sizes = sizes_within(self._balancer.plan.sizes, len(samples), self._balancer.minimum)
-            yield self._keys(samples, sizes)
+    def guess(self, under_way: _UnderWay, position: int) -> list[Key] | None:
+        """Return what a coming iteration needs by the newest plan; None after the last one."""
+        if position >= len(self):
+            return None
+        return self._deal(under_way, position, self._balancer.newest_plan)[0]
 
-    def _keys(self, samples: Ints, sizes: Ints) -> list[Key]:
-        """Return this worker's samples; one borrowed sample, at weight 0, where it has none."""
+    def _deal(self, under_way: _UnderWay, position: int, plan: Plan) -> tuple[list[Key], Ints]:
+        """Return this worker's samples of an iteration, and the sizes of all workers.
+
+        A worker without samples gets a borrowed one, at weight 0.
+        """
+        samples = slice_of(under_way.order, position, self._balancer.total)
+        sizes = sizes_within(plan.sizes, len(samples), self._balancer.minimum)
         worker = self._balancer.worker
         mine = deal(samples, sizes, worker)
         if len(mine) == 0:
             home = home_of(samples, len(sizes), worker)
             mine = (home if len(home) else samples)[: max(1, self._balancer.minimum)]
-        return [(self._epoch, int(index)) for index in mine]
+        return [(under_way.epoch, index) for index in mine.tolist()], sizes
 
-    def _batch(self, keys: list[Key], fetched: Iterator[Any] | None) -> Any:
+    def _batch(self, keys: list[Key], fetched: _Fetched | None) -> Any:
         if fetched is None:
             return self._packing.collate(self._samples.__getitems__(keys))
-        packed = next(fetched)
-        guessed = self._ahead.guesses.popleft()
+        guessed, packed = fetched.take()
         if guessed == keys:
             return self._packing.take_all(packed)
-        place = {key: i for i, key in enumerate(guessed)}
-        missing = [key for key in keys if key not in place]
-        extra = dict(zip(missing, self._samples.__getitems__(missing), strict=True))
-        here = [key for key in keys if key in place]
-        picked = self._packing.pick(packed, [place[key] for key in here])
-        have = {**dict(zip(here, picked, strict=True)), **extra}
+        have = dict(zip(guessed, self._packing.pick(packed, len(guessed)), strict=True))
+        missing = [key for key in keys if key not in have]
+        if missing:
+            extra = self._packing.pack(self._samples.__getitems__(missing))
+            have |= zip(missing, self._packing.pick(extra, len(missing)), strict=True)
         return self._packing.collate([have[key] for key in keys])
 
     def _count_samples(self) -> int:
-        if isinstance(self._dataset, IterableDataset):
+        if isinstance(self._dataset, IterableDataset) or not hasattr(self._dataset, "__getitem__"):
             raise InvalidSetting(
                 "the dataset must be map-style (with __getitem__ and __len__): a stream cannot be "
                 f"dealt out sample by sample, got {type(self._dataset).__name__}"
+            )
+        if isinstance(self._sampler, DistributedSampler):
+            raise InvalidSetting(
+                "the sampler must order the whole data set, which is dealt out to the workers "
+                "afterwards, got a DistributedSampler: leave it out"
             )
         source = self._dataset if self._sampler is None else self._sampler
         try:
@@ -167,27 +237,85 @@ class BalancedLoader:
 
     def _sampled_order(self, sampler: Sequence[int]) -> Ints:
         """Return the order that worker 0's sampler gives: others' may be random in another way."""
-        if self._cached_order[0] != self._epoch:
+        if self._sampled is None or self._sampled[0] != self._epoch:
             indices = torch.tensor([int(i) for i in sampler], dtype=torch.int64)
+            if len(indices) != self.num_samples:
+                raise InvalidSetting(
+                    f"the sampler must give as many samples as its length says, "
+                    f"{self.num_samples}, got {len(indices)}"
+                )
             dist.broadcast(indices, group_src=0, group=self._balancer.side_group)
-            self._cached_order = (self._epoch, indices.numpy())
-        return self._cached_order[1]
+            self._sampled = (self._epoch, indices.numpy())
+        return self._sampled[1]
 
-    _cached_order: tuple[int, Ints] = (-1, np.zeros(0, dtype=np.int64))
+
+@dataclass(frozen=True, eq=False)
+class _UnderWay:
+    """An epoch that has not come to its end."""
+
+    epoch: int
+    order: Ints
+    position: int
+    """Where it was begun."""
+    iteration: int
+    """Of the whole training."""
+
+    def has_trained(self, balancer: Balancer) -> bool:
+        return balancer.iteration > self.iteration
 
 
 class _Ahead:
     """The batch sampler of the loading processes; remembers what it had them fetch."""
 
     def __init__(self, loader: BalancedLoader) -> None:
-        self._loader = loader
+        # Not in a circle: a loader that nobody uses any more must end its processes at once.
+        self._loader = weakref.ref(loader)
         self.guesses: deque[list[Key]] = deque()
+        """Of the pass that was begun last."""
 
     def __iter__(self) -> Iterator[list[Key]]:
-        self.guesses.clear()
-        for keys in self._loader.ahead():
-            self.guesses.append(keys)
-            yield keys
+        self.guesses = deque()
+        loader = self._loader()
+        assert loader is not None
+        assert loader.under_way is not None
+        return self._noted(self.guesses, loader.under_way)
 
     def __len__(self) -> int:
-        return len(self._loader)
+        loader = self._loader()
+        return 0 if loader is None else len(loader)
+
+    def _noted(self, guesses: deque[list[Key]], under_way: _UnderWay) -> Iterator[list[Key]]:
+        for position in itertools.count(under_way.position):
+            keys = self._guess(under_way, position)
+            if keys is None:
+                return
+            guesses.append(keys)
+            yield keys
+
+    def _guess(self, under_way: _UnderWay, position: int) -> list[Key] | None:
+        loader = self._loader()
+        return None if loader is None else loader.guess(under_way, position)
+
+
+class _Fetched:
+    """What loading processes fetch in one pass, with the keys that they were asked for."""
+
+    def __init__(self, loading: DataLoader[Any], ahead: _Ahead) -> None:
+        self._packs = iter(loading)
+        self._guesses = ahead.guesses
+
+    def take(self) -> tuple[list[Key], Any]:
+        """Return the keys of the next iteration as they were guessed, and their samples."""
+        packed = next(self._packs)
+        return self._guesses.popleft(), packed
+
+
+def _check_loading(settings: Mapping[str, Any]) -> None:
+    """Refuse those settings of a DataLoader that are ours to choose."""
+    for name in ("batch_size", "batch_sampler"):
+        if name in settings:
+            raise InvalidSetting(
+                f"{name} must be left out, as batch sizes are planned: give Balancer the total"
+            )
+    if not settings.get("in_order", True):
+        raise InvalidSetting("in_order must be True: every worker's iterations have an order")

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 import numpy as np
 
 from evenstep.balancer import Balancer
+from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
@@ -29,12 +30,21 @@ class Recorder:
             settings={"mode": mode},
         )
         self._writer: RunLogWriter | None = RunLogWriter(path, header)
+        self._before: Reports | None = None
         self.failure: OSError | None = None
 
-    def record(self, reports: Reports, plan: Plan, iteration: int, start: float) -> None:
-        """Write an iteration, with the plan that it ran under."""
+    def record(
+        self, reports: Reports, plan: Plan, sizes: Ints, iteration: int, start: float
+    ) -> None:
+        """Write an iteration, with the plan that it ran under and the sizes really used.
+
+        The reports have its times, but the usage at the start of the next iteration, and the
+        speeds predicted for that one: its own came with the reports before.
+        """
+        before, self._before = self._before, reports
+        if before is not None and before.iteration != iteration:
+            before = None
         slowest = np.nanmax(reports.times) if reports.observed.any() else np.nan
-        sizes = np.where(reports.observed, reports.batch_sizes, plan.sizes)
         row = IterationRow(
             iteration=iteration,
             plan=plan.number,
@@ -42,9 +52,9 @@ class Recorder:
             batch_sizes=sizes,
             times=reports.times,
             waiting=slowest - reports.times,
-            predicted_speeds=reports.speeds,
-            cpu=reports.cpu,
-            memory=reports.memory,
+            predicted_speeds=None if before is None else before.speeds,
+            cpu=None if before is None else before.cpu,
+            memory=None if before is None else before.memory,
             device_memory=reports.device_memory,
         )
         if self._writer is None:

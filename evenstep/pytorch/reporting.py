@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from evenstep.core.plan import Plan
 from evenstep.core.report import Usage
 from evenstep.measure.timer import Measurement, Timer
 from evenstep.measure.usage import UsageProbe
@@ -35,8 +34,8 @@ class Reporter:
         self._usage_before: Usage | None = None
         self._is_seen = False
 
-    def row(self, plan: Plan) -> Row:
-        """Return the row of the iteration that has just ended."""
+    def row(self, digest: int) -> Row:
+        """Return the row of the iteration that has just ended, with the digest of its plan."""
         measured = self._timer.finished()
         if self._warm_up > 0:
             # The first iterations allocate, compile and rebuild: nothing to learn from.
@@ -52,7 +51,7 @@ class Reporter:
             memory=usage.memory,
             device_memory=self._device_memory(),
             speed=speed,
-            plan=plan,
+            digest=digest,
         )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ MODES = ("balanced", "static", "observe", "off")
 
 def choose_policy(
     mode: str,
-    policy: str | None,
+    policy: str | Policy[Any] | None,
     shares: Sequence[float] | None,
     device: torch.device,
     maximum: int | None,
@@ -31,11 +32,20 @@ def choose_policy(
         chosen: Policy[Any] = Static(tuple(float(share) for share in shares))
     elif mode == "off":
         chosen = Even()
-    else:
+    elif policy is None or isinstance(policy, str):
         chosen = make_policy(policy or default)
+    else:
+        chosen = policy
     if maximum is not None:
         chosen = Limited(chosen, maximum=maximum)
     return ObserveOnly(chosen) if mode == "observe" else chosen
+
+
+def name_of(policy: str | Policy[Any] | None) -> str | None:
+    """Return what tells policies apart between processes, which an object's address does not."""
+    if policy is None or isinstance(policy, str):
+        return policy
+    return repr(policy) if is_dataclass(policy) else type(policy).__qualname__
 
 
 def choose_predictor(policy: Policy[Any], predictor: str | None) -> Predictor | None:

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from evenstep.measure.timer import HostTimer, Measurement, Timer
+
+
+@dataclass
+class _Work:
+    """What was measured: samples, and pairs of events around the time spent on them."""
+
+    samples: int = 0
+    spans: list[tuple[Any, Any]] = field(default_factory=list)
 
 
 class CudaTimer:
@@ -20,37 +29,47 @@ class CudaTimer:
     def __init__(self, make_event: Callable[[], Any] | None = None) -> None:
         self._make_event = make_event or _timing_event
         self._begun: Any = None
-        self._samples = 0
-        self._kept: list[tuple[Any, Any, int]] = []
-        self._running: deque[list[tuple[Any, Any, int]]] = deque()
+        self._is_paused = False
+        self._piece = _Work()
+        self._kept = _Work()
+        self._running: deque[_Work] = deque()
 
     def start(self) -> None:
+        self._piece, self._is_paused = _Work(), False
         self._begun = self._record()
-        self._samples = 0
 
     def batch(self, batch_size: int) -> None:
-        self._samples = batch_size
+        self._piece.samples = batch_size
+
+    def pause(self) -> None:
+        if self._begun is not None:
+            self._piece.spans.append((self._begun, self._record()))
+            self._begun, self._is_paused = None, True
+
+    def resume(self) -> None:
+        if self._is_paused:
+            self._begun, self._is_paused = self._record(), False
 
     def keep(self) -> None:
-        if self._begun is not None:
-            self._kept.append((self._begun, self._record(), self._samples))
-            self._begun = None
+        self.pause()
+        self._kept.samples += self._piece.samples
+        self._kept.spans += self._piece.spans
+        self._piece, self._is_paused = _Work(), False
 
     def stop(self) -> None:
         self.keep()
         self._running.append(self._kept)
-        self._kept = []
+        self._kept = _Work()
 
     def finished(self) -> Measurement | None:
         """Return the iteration before the one that was stopped last, if its events have passed."""
         if len(self._running) < 2:
             return None
-        pieces = self._running.popleft()
-        if not all(end.query() for _, end, _ in pieces):
-            return Measurement(sum(samples for *_, samples in pieces), None)
-        milliseconds = sum(begin.elapsed_time(end) for begin, end, _ in pieces)
-        samples = sum(samples for *_, samples in pieces)
-        return Measurement(samples, milliseconds / 1e3 if milliseconds > 0 else None)
+        work = self._running.popleft()
+        if not all(end.query() for _, end in work.spans):
+            return Measurement(work.samples, None)
+        milliseconds = sum(begin.elapsed_time(end) for begin, end in work.spans)
+        return Measurement(work.samples, milliseconds / 1e3 if milliseconds > 0 else None)
 
     def _record(self) -> Any:
         event = self._make_event()

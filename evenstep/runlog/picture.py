@@ -61,7 +61,7 @@ class Numbers:
             iterations=run_log.iterations,
             sizes=run_log.matrix("batch_sizes"),
             times=scale * times,
-            waiting=scale * _waiting(run_log.matrix("waiting"), times),
+            waiting=scale * waiting_of(run_log.matrix("waiting"), times),
             iteration_times=scale * iteration_times,
             series={readable(label): scale * values for label, values in series.items()},
             lanes=_lanes(run_log),
@@ -153,7 +153,7 @@ def _lanes(run_log: RunLog) -> tuple[Lane, ...]:
     )
 
 
-def _waiting(waiting: Floats, times: Floats) -> Floats:
+def waiting_of(waiting: Floats, times: Floats) -> Floats:
     """Return the waiting; where nobody recorded it, what is missing to the longest time."""
     if not np.isnan(waiting).all():
         return waiting

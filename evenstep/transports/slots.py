@@ -8,6 +8,7 @@ gradients, so that it can ride at the end of a gradient bucket.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +20,18 @@ from evenstep.errors import DivergedPlans
 Row = NDArray[np.float32]
 
 WIDTH = 7
-"""Numbers per worker: x, t, c, m, device memory, predicted v, digest of the plan."""
+"""Numbers per worker: x, t, c, m, device memory, predicted v, digest of plan and place."""
 _UNKNOWN = -1.0
 _DIGEST_MASK = 2**24 - 1
 """As many bits as a float32 keeps exactly; so many samples fit into a batch, too."""
 
 
-def digest(plan: Plan) -> int:
-    """Return a short hash of what must be the same on all workers: number, start and sizes."""
-    head = np.array([plan.number, plan.iteration], dtype="<i8").tobytes()
+def digest(plan: Plan, place: Sequence[int] = ()) -> int:
+    """Return a short hash of what must be the same on all workers.
+
+    That is the number, start and sizes of the plan, and the place in the data that it deals from.
+    """
+    head = np.array([plan.number, plan.iteration, *place], dtype="<i8").tobytes()
     crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(head))
     return crc & _DIGEST_MASK
 
@@ -39,10 +43,10 @@ def write_row(
     memory: float,
     device_memory: float | None,
     speed: float | None,
-    plan: Plan,
+    digest: int,
 ) -> Row:
     """Return one worker's row; what it does not know is None."""
-    values = (batch_size, time, cpu, memory, device_memory, speed, digest(plan))
+    values = (batch_size, time, cpu, memory, device_memory, speed, digest)
     return np.array([_UNKNOWN if v is None else v for v in values], dtype=np.float32)
 
 
@@ -62,13 +66,14 @@ def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
     )
 
 
-def check_digests(rows: NDArray[np.float32], plan: Plan) -> None:
-    """Raise DivergedPlans unless every worker used the same plan in the last iteration."""
+def check_digests(rows: NDArray[np.float32], plan: Plan, place: Sequence[int] = ()) -> None:
+    """Raise DivergedPlans unless every worker used this plan at this place in the data."""
     digests = rows[:, -1].astype(np.int64)
-    different = np.flatnonzero(digests != digest(plan))
+    different = np.flatnonzero(digests != digest(plan, place))
     if len(different):
         raise DivergedPlans(
-            f"all workers must use the same plan, but worker {different[0]} used another than "
-            f"plan {plan.number} with sizes {plan.sizes.tolist()}; are all workers on the same "
-            "versions of evenstep and numpy?"
+            "all workers must use the same plan for the same samples, but worker "
+            f"{different[0]} used another than plan {plan.number} with sizes "
+            f"{plan.sizes.tolist()}, or other samples; do all workers go through the same epochs, "
+            "with the same versions of evenstep and numpy?"
         )

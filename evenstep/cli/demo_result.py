@@ -1,0 +1,124 @@
+"""What the demo found: its figures, in words and as JSON, and its plot and report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evenstep import runlog
+from evenstep.cli.demo_settings import SHARES, DemoSettings
+from evenstep.runlog.figures import Figures, figures_of
+from evenstep.runlog.page import page, series_of
+from evenstep.runlog.words import SOURCE_MEANS, duration, sentences
+
+
+@dataclass(frozen=True, eq=False)
+class DemoResult:
+    """Two runs of the same training, side by side."""
+
+    settings: DemoSettings
+    figures: Figures
+    plain: runlog.RunLog
+    balanced: runlog.RunLog
+    best_sizes: list[int] | None
+    """The optimum, where the curves of the devices are known."""
+    training: dict[str, Any]
+    """What worker 0 says of the two nets."""
+
+    @classmethod
+    def of(cls, settings: DemoSettings) -> DemoResult:
+        """Read what the workers left behind."""
+        plain, balanced = (runlog.read(settings.log(run)) for run in ("plain", "balanced"))
+        best_sizes, optimum = _optimum(settings)
+        if optimum is None:
+            optimum = _estimated_optimum(figures_of(plain))
+        figures = figures_of(balanced, plain, optimum)
+        training = json.loads(settings.result.read_text())
+        return cls(settings, figures, plain, balanced, best_sizes, training)
+
+    def write_files(self) -> dict[str, str]:
+        """Draw the plot and write the report; return the paths of all files."""
+        folder = Path(self.settings.folder)
+        picture, report = folder / "demo.png", folder / "demo.html"
+        runlog.plot(self.balanced, picture, series_of(self.figures, self.balanced, self.plain))
+        report.write_text(page(self.figures, self.balanced, self.plain), encoding="utf-8")
+        logs = {f"run log, {run}": self.settings.log(run) for run in ("plain", "balanced")}
+        paths = {"plot": picture, "report": report, **logs}
+        return {what: str(path.resolve()) for what, path in paths.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.figures.as_json(),
+            **self.training,
+            "optimum_batch_sizes": self.best_sizes,
+            "seconds": {"plain": _seconds(self.plain), "balanced": _seconds(self.balanced)},
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Yield the result in words."""
+        yield self._how()
+        yield from sentences(self.figures)
+        yield from self._sizes()
+        difference, size = (self.training[f"largest_{w}"] for w in ("difference", "parameter"))
+        yield (
+            f"The two runs trained on the same samples: their parameters differ by at most "
+            f"{difference:.1e} (the largest is {size:.2f})."
+        )
+        accuracy = self.training["accuracy"]
+        yield (
+            f"Both nets were tested on digits they had not seen: {accuracy['plain']:.1%} and "
+            f"{accuracy['balanced']:.1%} right."
+        )
+        yield (
+            f"By the clock, with all communication, {self.figures.num_iterations} iterations took "
+            f"{_seconds(self.plain):.1f} s and {_seconds(self.balanced):.1f} s."
+        )
+
+    def _how(self) -> str:
+        if not self.settings.throttled:
+            return SOURCE_MEANS[self.figures.source]
+        shares = "/".join(f"{share:.0%}" for share in SHARES[: self.settings.num_workers])
+        return f"Measured: real training, with the workers throttled to {shares} of a CPU."
+
+    def _sizes(self) -> Iterator[str]:
+        final = _join(self.balanced.segments[-1].batch_sizes[-1].tolist())
+        optimum = self.figures.optimum
+        if self.best_sizes is not None and optimum is not None:
+            yield (
+                f"Batch sizes ended at {final}; the optimum of the emulated devices is "
+                f"{_join(self.best_sizes)}, with {duration(optimum)} an iteration."
+            )
+        elif optimum is not None:
+            yield (
+                f"Batch sizes ended at {final}; the optimum is an estimate, {duration(optimum)} "
+                "if everybody keeps the speed of the plain run."
+            )
+
+
+def _optimum(settings: DemoSettings) -> tuple[list[int] | None, float | None]:
+    """Return the optimum of the emulated devices, exactly."""
+    if settings.throttled:
+        return None, None
+    cluster = settings.cluster
+    best = cluster.optimum(cluster.conditions(0, now=0.0))
+    return best.tolist(), float(cluster.curves.times_at(best).max())
+
+
+def _estimated_optimum(plain: Figures) -> float | None:
+    if plain.after is None:
+        return None
+    return float(plain.total / np.sum(plain.after.speeds))
+
+
+def _seconds(run_log: runlog.RunLog) -> float:
+    """Return how long a run took by the clock, to the end of its last iteration."""
+    return float(run_log.starts[-1] + np.nan_to_num(run_log.iteration_times[-1]))
+
+
+def _join(sizes: list[int]) -> str:
+    return "/".join(map(str, sizes))

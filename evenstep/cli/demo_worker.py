@@ -1,0 +1,99 @@
+"""A worker of the demo: trains twice, as plain BSP and balanced. Started by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.cli.demo_settings import POLICY, RUNS, DemoSettings
+from evenstep.clusters.cluster import Cluster
+from evenstep.measure.timer import HostTimer
+from evenstep.pytorch import Balancer
+from evenstep.workloads.digits import accuracy, digits, digits_net
+from evenstep.workloads.emulation import EmulatedDevice
+
+_TIMEOUT = timedelta(seconds=60)
+
+
+def main() -> None:
+    settings = DemoSettings.from_json(sys.argv[1])
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=_TIMEOUT)
+    worker = dist.get_rank()
+    if settings.throttled:
+        Path(settings.throttled[worker], "cgroup.procs").write_text(str(os.getpid()))
+    nets = [_train(settings, run, worker) for run in RUNS]
+    if worker == 0:
+        settings.result.write_text(json.dumps(_compare(*nets)))
+    dist.destroy_process_group()
+
+
+def _train(settings: DemoSettings, run: str, worker: int) -> nn.Module:
+    """Train from the start, and return the net."""
+    cluster = settings.cluster
+    net = digits_net(settings.seed, settings.width)
+    timer = HostTimer()
+    if not settings.throttled:
+        timer = _emulate(cluster, worker, net[0])
+    model = DistributedDataParallel(net)
+    balancer = Balancer(
+        model,
+        cluster.total,
+        mode=RUNS[run],
+        policy=POLICY,
+        log=str(settings.log(run)),
+        names=settings.workers,
+        source=settings.source,
+        timer=timer,
+        summary=False,
+    )
+    _fit(model, balancer, settings)
+    balancer.close()
+    return net
+
+
+def _emulate(cluster: Cluster, worker: int, first_layer: nn.Module) -> EmulatedDevice:
+    def curve(batch_size: int) -> float:
+        return float(cluster.curves.times_at(np.full(cluster.num_workers, batch_size))[worker])
+
+    device = EmulatedDevice(curve)
+    device.slow_down(first_layer)
+    return device
+
+
+def _fit(model: nn.Module, balancer: Balancer, settings: DemoSettings) -> None:
+    """Run what would be a user's own loop."""
+    train, _ = digits()
+    loader = balancer.loader(train, seed=settings.seed, drop_last=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(settings.epochs):
+        for images, labels in loader:
+            loss = cross_entropy(model(images), labels)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def _compare(plain: nn.Module, balanced: nn.Module) -> dict[str, object]:
+    """Return how far the parameters are apart, and what each net has learned."""
+    pairs = list(zip(plain.parameters(), balanced.parameters(), strict=True))
+    _, test = digits()
+    return {
+        "largest_difference": max(float((a - b).detach().abs().max()) for a, b in pairs),
+        "largest_parameter": max(float(a.detach().abs().max()) for a, _ in pairs),
+        "accuracy": {"plain": accuracy(plain, test), "balanced": accuracy(balanced, test)},
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Make the report of a run: one HTML file to look at, and what it says in a few sentences.
+
+Reads the run log of a real or simulated run, also one that is still growing or was cut off, and
+writes a page that needs nothing else to be looked at.
+
+examples:
+  evenstep report run.jsonl
+  evenstep report run.jsonl -o report.html --plain without-balancing.jsonl
+  evenstep report run.jsonl --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from evenstep import runlog
+from evenstep.errors import InvalidSetting
+from evenstep.runlog.figures import figures_of
+from evenstep.runlog.page import page
+from evenstep.runlog.words import SOURCE_MEANS, sentences
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", metavar="RUNLOG", help="a run log, docs/run_log.md")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.html", help="default: beside the run log, as .html"
+    )
+    parser.add_argument(
+        "--plain", metavar="RUNLOG", help="run log of the same job without balancing, to compare"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the figures as JSON; a page only with -o"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    run_log = runlog.read(args.log)
+    plain = runlog.read(args.plain) if args.plain else None
+    figures = figures_of(run_log, plain)
+    output = _output(args)
+    if output is not None:
+        output.write_text(page(figures, run_log, plain), encoding="utf-8")
+    if args.json:
+        json.dump(figures.as_json(), sys.stdout, indent=2)
+        print()
+        return 0
+    print("\n".join([SOURCE_MEANS[figures.source], *sentences(figures)]))
+    print(f"report: {output}")
+    return 0
+
+
+def _output(args: argparse.Namespace) -> Path | None:
+    """Return where the page goes; never over a run log."""
+    if args.output is None and args.json:
+        return None
+    output = Path(args.output) if args.output else Path(args.log).with_suffix(".html")
+    for log in filter(None, (args.log, args.plain)):
+        if output.resolve() == Path(log).resolve():
+            raise InvalidSetting(f"the report must not replace the run log, got {str(output)!r}")
+    return output

@@ -1,0 +1,232 @@
+"""Learned predictors: one small network per worker, trained online from that worker's history.
+
+What `narx`, `rnn` and `lstm` have in common. A worker's speed is predicted by EMA until there is a
+model for it. Trainings happen off the decision path: `training` hands out the work, on copies,
+and `adopt` takes up its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.errors import InvalidSetting
+from evenstep.predictors.fallback import keep_near
+from evenstep.predictors.history import CPU, MEMORY, SPEED, log_usage
+from evenstep.predictors.levels import Levels
+from evenstep.predictors.record import Record
+from evenstep.predictors.reuse import (
+    LOOK_BACK,
+    Form,
+    make_samples,
+    relative,
+    train_alone,
+    train_own,
+    train_shared,
+)
+
+_LEAST_START = 30
+"""Observations below which there is nothing to set aside."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Models:
+    """The models, one row per worker."""
+
+    parameters: Floats
+    """(worker, parameter): its own, or those of the shared network."""
+    levels: Levels
+    own: Bools
+    """Whether the model was trained on the worker's own samples."""
+    steps: Ints
+    """How many steps its last training took; 0 before the first one."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """The network that all models start from."""
+
+    parameters: Floats
+    known: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """The result of a training."""
+
+    began: int
+    """How many iterations had been observed."""
+    numbers: Ints
+    """Whose rows `models` has."""
+    models: _Models
+    shared: _Shared
+
+
+class Learned:
+    """Predicts with one network per worker; `narx`, `rnn` and `lstm` say of which form.
+
+    A worker's model is trained once it has `start` observations, then every `retrain` iterations,
+    on its last `history` observations; with `reuse`, from a network that all workers share. That
+    one also serves newcomers, from their third iteration on.
+    """
+
+    def __init__(
+        self,
+        num_workers: int,
+        form: Form,
+        start: int = 500,
+        retrain: int = 250,
+        reuse: bool = True,
+        history: int = 1000,
+        seed: int = 0,
+    ) -> None:
+        if start < _LEAST_START:
+            raise InvalidSetting(f"start must be >= {_LEAST_START} observations, got {start}")
+        self.form, self.reuse, self.seed = form, reuse, seed
+        self._record = Record(num_workers, start, retrain, history)
+        self._shared = _Shared(np.zeros(form.network.num_parameters))
+        self._models = self._fresh_models(num_workers)
+
+    @property
+    def num_workers(self) -> int:
+        return self._record.num_workers
+
+    @property
+    def trained(self) -> Bools:
+        """Which workers have a model trained on their own samples."""
+        return self._models.own.copy()
+
+    @property
+    def training_steps(self) -> Ints:
+        """How many steps each worker's last training took; 0 before the first one."""
+        return self._models.steps.copy()
+
+    def predict(self, cpu: Floats, memory: Floats) -> Floats:
+        speeds, ready = self._record.ema.predict(cpu, memory), self._ready()
+        if not ready.any():
+            return speeds
+        return np.where(ready, keep_near(speeds, self._log_speeds(cpu, memory)), speeds)
+
+    def observe(self, speeds: Floats, cpu: Floats, memory: Floats) -> None:
+        new = np.isfinite(speeds)
+        residuals = np.log(np.where(new, speeds, 1.0)) - self._expected(cpu, memory)
+        levels = self._models.levels.followed(residuals, new & np.isfinite(residuals))
+        self._models = replace(self._models, levels=levels)
+        self._record.observe(speeds, cpu, memory)
+
+    def remap(self, keep: Ints) -> None:
+        self._record.remap(keep)
+        self._models = remap_rows(self._models, self._fresh_models(len(keep)), keep)
+
+    def state(self) -> Arrays:
+        parts = {
+            "record": self._record.state(),
+            "models": to_arrays(self._models),
+            "shared": to_arrays(self._shared),
+        }
+        return {f"{part}.{name}": its[name] for part, its in parts.items() for name in its}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        fresh = self._fresh_models(self.num_workers)
+        models = from_arrays(fresh, inner_arrays(state, "models"))
+        models.levels.check()
+        shared = from_arrays(self._shared, inner_arrays(state, "shared"))
+        self._record.restore(inner_arrays(state, "record"))
+        self._models, self._shared = models, shared
+
+    def training(self) -> Callable[[], object] | None:
+        enough = self._record.hand_out()
+        if not enough.any():
+            return None
+        history, began = self._record.history, self._record.schedule.iterations
+        usable = history.count > LOOK_BACK
+        return partial(
+            _train,
+            began,
+            self._record.roster.numbers[enough],
+            self.form,
+            history.latest(history.size)[usable],
+            enough[usable],
+            self._shared,
+            self.reuse,
+            np.random.default_rng((self.seed, began)),
+        )
+
+    def adopt(self, result: object) -> None:
+        assert isinstance(result, _Trained)
+        rows = self._record.roster.rows_in(result.numbers)
+        if not (rows >= 0).any():
+            return
+        self._record.schedule = self._record.schedule.trained(result.began)
+        self._shared = result.shared
+        # Workers without an own model go on from the new shared network.
+        own, parameters = self._models.own[:, None], self._models.parameters
+        others = np.where(own, parameters, self._shared.parameters)
+        self._models = remap_rows(result.models, replace(self._models, parameters=others), rows)
+
+    def _ready(self) -> Bools:
+        """Return which workers have a model, and the observations that it wants to see."""
+        seen = self._record.history.count >= LOOK_BACK
+        ready: Bools = seen & (self._models.own | self._shared.known)
+        return ready
+
+    def _log_speeds(self, cpu: Floats, memory: Floats) -> Floats:
+        """Return what the networks say, whatever it is."""
+        level = self._models.levels.level
+        now = np.stack([np.full_like(cpu, np.nan), *log_usage(cpu, memory)], axis=1)
+        past = self._record.history.latest(LOOK_BACK)
+        window = relative(np.concatenate([past, now[:, None]], axis=1), level)
+        outputs = self.form.network.output(self._models.parameters, self.form.inputs(window))
+        speeds: Floats = outputs[:, 0] + level
+        return speeds
+
+    def _expected(self, cpu: Floats, memory: Floats) -> Floats:
+        """Return the log speeds that the levels are measured by: the models', where there are."""
+        plain = self._models.levels.level + self.form.effect(*log_usage(cpu, memory))
+        ready = self._ready()
+        return np.where(ready, self._log_speeds(cpu, memory), plain) if ready.any() else plain
+
+    def _fresh_models(self, num_workers: int) -> _Models:
+        return _Models(
+            parameters=np.tile(self._shared.parameters, (num_workers, 1)),
+            levels=Levels.unknown(num_workers),
+            own=np.zeros(num_workers, dtype=bool),
+            steps=np.zeros(num_workers, dtype=np.int64),
+        )
+
+
+def _train(
+    began: int,
+    numbers: Ints,
+    form: Form,
+    past: Floats,
+    enough: Bools,
+    shared: _Shared,
+    reuse: bool,
+    rng: np.random.Generator,
+) -> _Trained:
+    """Train the models of the workers with enough observations; with reuse, learn from all.
+
+    `past` and `enough` have a row for every worker with a sample, `numbers` those with enough.
+    """
+    effect = form.effect(past[:, :, CPU], past[:, :, MEMORY])
+    level = np.nanmedian(past[:, :, SPEED] - effect, axis=1)
+    samples = make_samples(form, past, level)
+    its = samples.of(np.flatnonzero(enough))
+    if reuse:
+        known = shared.parameters if shared.known else None
+        shared = _Shared(train_shared(form.network, samples, known, rng), known=True)
+        fitted = train_own(form.network, its, np.tile(shared.parameters, (len(numbers), 1)))
+    else:
+        fitted = train_alone(form.network, its, rng)
+    own = np.ones(len(numbers), dtype=bool)
+    levels = Levels.found(level[enough], np.sqrt(fitted.errors))
+    models = _Models(fitted.parameters, levels, own, fitted.steps)
+    return _Trained(began, numbers, models, shared)

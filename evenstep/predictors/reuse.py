@@ -1,0 +1,109 @@
+"""Model reuse: a shared network is trained on all workers first, each worker's own starts there.
+
+Five hundred samples of one worker alone are too few for a network of some dozen parameters: it
+loses to EMA. What all workers have in common (how speed follows the driving resources) is learned
+from the pooled samples, or comes from another job; each own network then learns in a few steps
+what is particular about its worker (Sec. 4 of the paper, "Online NARX Training").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.core.arrays import Floats, Ints
+from evenstep.predictors.fitting import Fitted, Samples, fit, set_aside
+from evenstep.predictors.history import SPEED
+from evenstep.predictors.networks import Network
+
+LOOK_BACK = 2
+"""The past values of each series that a network sees."""
+_RESTARTS = 4
+"""Random starts of a first shared network; the best of them is kept."""
+_POOL = 8192
+"""Samples that a shared network is trained on, at most."""
+_SHARED_PATIENCE = 6
+_HOLD = 50.0
+"""How firmly an own network is held at the shared one."""
+_OWN_PATIENCE = 2
+_TOGETHER = 32
+"""Workers whose own networks are trained at the same time; bounds the memory that it takes."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What kind of models: a network, and what it sees."""
+
+    network: Network
+    inputs: Callable[[Floats], Floats]
+    """From observations in the order of time, (worker, iteration, series), to the inputs of all
+    but the first `LOOK_BACK` iterations, (worker, sample, input). The speed of an iteration is
+    what its sample is to predict, and not among the inputs."""
+    effect: Callable[[Floats, Floats], Floats]
+    """From log c and log m to the effect on the log speed that is taken for granted where there
+    is no model yet. What it does not explain is the worker's level. Speeds relative to their
+    level are alike on all workers, so that models transfer."""
+
+
+def relative(past: Floats, level: Floats) -> Floats:
+    """Return observations with the speeds relative to each worker's level."""
+    shifted = past.copy()
+    shifted[:, :, SPEED] -= level[:, None]
+    return shifted
+
+
+def make_samples(form: Form, past: Floats, level: Floats) -> Samples:
+    """Return one sample for each observation with `LOOK_BACK` known ones before it."""
+    observed = relative(past, level)
+    inputs, targets = form.inputs(observed), observed[:, LOOK_BACK:, SPEED]
+    known = np.isfinite(targets) & np.isfinite(inputs).all(axis=2)
+    aside = np.broadcast_to(set_aside(known.shape[1]), known.shape)
+    return Samples(inputs, targets, known, aside)
+
+
+def train_shared(
+    network: Network, samples: Samples, start: Floats | None, rng: np.random.Generator
+) -> Floats:
+    """Return the parameters of a network trained on the pooled samples of all workers.
+
+    It starts from `start`, or else from several random places, of which the best end is kept.
+    """
+    starts = [network.init(rng) for _ in range(_RESTARTS)] if start is None else [start]
+    worker, sample = np.nonzero(samples.known)
+    chosen = rng.permutation(len(worker))[:_POOL]
+    worker, sample = worker[chosen], sample[chosen]
+    shape = (len(starts), len(chosen))
+    pool = Samples(
+        np.broadcast_to(samples.inputs[worker, sample], (*shape, samples.inputs.shape[2])),
+        np.broadcast_to(samples.targets[worker, sample], shape),
+        np.ones(shape, dtype=bool),
+        np.broadcast_to(samples.aside[worker, sample], shape),
+    )
+    fitted = fit(network, np.array(starts), pool, patience=_SHARED_PATIENCE)
+    best: Floats = fitted.parameters[fitted.errors.argmin()]
+    return best
+
+
+def train_own(network: Network, samples: Samples, start: Floats, hold: float = _HOLD) -> Fitted:
+    """Train the network of each worker from its row of `start`, on its own samples."""
+    groups = [
+        fit(network, start[group], samples.of(group), hold=hold, patience=_OWN_PATIENCE)
+        for group in _groups(len(start))
+    ]
+    return Fitted(
+        np.concatenate([group.parameters for group in groups]),
+        np.concatenate([group.errors for group in groups]),
+        np.concatenate([group.steps for group in groups]),
+    )
+
+
+def train_alone(network: Network, samples: Samples, rng: np.random.Generator) -> Fitted:
+    """Train the network of each worker from scratch, on its own samples, for comparison."""
+    start = np.array([network.init(rng) for _ in samples.targets])
+    return train_own(network, samples, start, hold=0.0)
+
+
+def _groups(num_workers: int) -> list[Ints]:
+    return np.array_split(np.arange(num_workers), -(-num_workers // _TOGETHER))

@@ -1,0 +1,46 @@
+"""Accumulation: backward passes whose gradients stay here, under DDP's `no_sync`.
+
+No communication hook is called for them, so they are noticed otherwise: a forward pass under
+`no_sync` looks out for the first gradient of the backward pass that may follow, and that for the
+end of the pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.graph import register_multi_grad_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
+
+
+class AccumulationWatch:
+    """Says when a backward pass has ended whose gradients were not exchanged."""
+
+    def __init__(self, model: DistributedDataParallel, ended: Callable[[], None]) -> None:
+        self._model = model
+        self._ended = ended
+        self._lookout: RemovableHandle | None = None
+        model.register_forward_pre_hook(self._on_forward)
+
+    def forget(self) -> None:
+        """Look out no more: the backward pass did not come."""
+        if self._lookout is not None:
+            self._lookout.remove()
+            self._lookout = None
+
+    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled() and not self._model.require_backward_grad_sync:
+            self.forget()
+            trained = [p for p in model.parameters() if p.requires_grad]
+            self._lookout = register_multi_grad_hook(trained, self._on_gradient, mode="any")
+
+    def _on_gradient(self, gradient: torch.Tensor) -> None:
+        engine = torch.autograd.Variable._execution_engine
+        engine.queue_callback(self._on_end)
+
+    def _on_end(self) -> None:
+        self.forget()
+        self._ended()

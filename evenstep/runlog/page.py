@@ -1,0 +1,146 @@
+"""The report as a page: one HTML file that needs nothing else, neither network nor scripts."""
+
+from __future__ import annotations
+
+import base64
+import math
+import tempfile
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evenstep.runlog.figures import Figures, Phase
+from evenstep.runlog.picture import readable
+from evenstep.runlog.plot import plot
+from evenstep.runlog.run_log import RunLog
+from evenstep.runlog.words import SOURCE_MEANS, duration, sentences
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1c1c1c; --pale: #666; --rule: #ddd; --back: #fff;
+  --tile: #f3f5f7; --accent: #0072b2 }
+@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --pale: #a5a5a5; --rule: #444;
+  --back: #161819; --tile: #23272a; --accent: #56b4e9 } }
+body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--back);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
+h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
+.source { color: var(--accent); font-weight: 600; margin: 0 }
+.pale { color: var(--pale); font-size: .875rem; margin: 0 }
+.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0 }
+.tile { background: var(--tile); border-radius: .5rem; padding: .75rem 1rem; flex: 1 1 9rem }
+.tile b { display: block; font-size: 1.4rem; font-variant-numeric: tabular-nums }
+img { width: 100%; height: auto; background: #fff; border-radius: .5rem }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
+th, td { padding: .3rem .75rem; text-align: right; border-bottom: 1px solid var(--rule) }
+th:first-child, td:first-child { text-align: left }
+th[colspan] { text-align: center } .wide + .pale { margin-top: .75rem }
+"""
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def page(figures: Figures, run_log: RunLog, plain: RunLog | None = None) -> str:
+    """Return the report of a run; everything that comes from a log is escaped."""
+    title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(figures))
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} - Evenstep</title><style>{_STYLE}</style></head>\n<body>"
+        f"<h1>{escape(title)}</h1>"
+        f'<p class="source">{escape(SOURCE_MEANS[figures.source])}</p>'
+        f'<p class="pale">{escape(_details(figures))}</p>\n'
+        f'<div class="tiles">{_tiles(figures)}</div>\n{words}\n'
+        f"<h2>The run</h2>{_picture(figures, run_log, plain)}\n"
+        f'<h2>Workers</h2><div class="wide">{_table(figures)}</div>\n'
+        f'<p class="pale">{escape(_REMARK)}</p></body></html>\n'
+    )
+
+
+_REMARK = (
+    "Medians of the iterations. A time is a worker's own work, without waiting for others; an "
+    "iteration ends when the last worker is through, before gradients are exchanged."
+)
+
+
+def _details(figures: Figures) -> str:
+    counts = f"{len(figures.workers)} workers, {figures.num_iterations} iterations"
+    return (
+        f"{counts} of {figures.total} samples, policy {readable(figures.policy, 60)}, "
+        f"predictor {readable(figures.predictor, 60)}"
+    )
+
+
+def _tiles(figures: Figures) -> str:
+    before, after, speedup = figures.before, figures.after, figures.speedup
+    if after is None:
+        return ""
+    then = "" if before is None else f"{duration(before.iteration_time)} → "
+    tiles = [("an iteration", then + duration(after.iteration_time))]
+    then = "" if before is None else f"{before.waiting_share:.0%} → "
+    tiles.append(("waiting", f"{then}{after.waiting_share:.1%}"))
+    if speedup is not None:
+        tiles.append(("times faster", f"{speedup:.2f}"))
+    if figures.above_optimum is not None:
+        tiles.append(("above the optimum", f"{figures.above_optimum:.1%}"))
+    return "".join(f'<div class="tile"><b>{escape(b)}</b>{escape(a)}</div>' for a, b in tiles)
+
+
+def series_of(figures: Figures, run_log: RunLog, plain: RunLog | None) -> dict[str, ArrayLike]:
+    """Return the iteration times to compare a run's with in its plot."""
+    length = run_log.num_iterations
+    series: dict[str, ArrayLike] = {}
+    if plain is not None:
+        times = np.full(length, np.nan)
+        known = plain.iteration_times[:length]
+        times[: len(known)] = known
+        series[figures.before_is] = times
+    if figures.optimum is not None:
+        series["optimum"] = np.full(length, figures.optimum)
+    return series
+
+
+def _picture(figures: Figures, run_log: RunLog, plain: RunLog | None) -> str:
+    if run_log.num_iterations == 0:
+        return "<p>There is nothing to draw yet.</p>"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "run.svg")
+        try:
+            plot(run_log, path, series_of(figures, run_log, plain))
+        except ImportError as missing:
+            return f"<p>There is no picture: {escape(str(missing))}</p>"
+        data = base64.b64encode(path.read_bytes()).decode()
+    words = "Batch sizes, batch processing times and iteration times along the run"
+    return f'<img alt="{words}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _table(figures: Figures) -> str:
+    both = [phase for phase in (figures.before, figures.after) if phase is not None]
+    names = [readable(figures.before_is, 60)] if figures.before is not None else []
+    names += ["balanced" if figures.before is not None else "this run"] * bool(figures.after)
+    columns = ("batch size", "time", "waiting", "samples/s")
+    head = "".join(f'<th colspan="{len(columns)}">{escape(name)}</th>' for name in names)
+    heads = "".join(f"<th>{column}</th>" for _ in both for column in columns)
+    rows = "".join(
+        f"<tr><td>{escape(readable(worker, 60))}</td>"
+        + "".join(f"<td>{cell}</td>" for phase in both for cell in _cells(phase, i))
+        + "</tr>"
+        for i, worker in enumerate(figures.workers)
+    )
+    return f"<table><tr><th></th>{head}</tr><tr><th>worker</th>{heads}</tr>{rows}</table>"
+
+
+def _cells(phase: Phase, worker: int) -> Sequence[str]:
+    if worker >= len(phase.times) or math.isnan(phase.batch_sizes[worker]):
+        return ("-",) * 4
+    time, waiting, speed = (v[worker] for v in (phase.times, phase.waiting, phase.speeds))
+    return (
+        f"{phase.batch_sizes[worker]:g}",
+        "-" if math.isnan(time) else duration(time),
+        "-" if math.isnan(waiting) else duration(waiting),
+        "-" if math.isnan(speed) else f"{speed:.4g}",
+    )

@@ -1,0 +1,55 @@
+"""Emulation: a worker that takes as long as another device would.
+
+The computation is real; the worker only waits, within its own work, until that device would have
+been through with its batch. To everybody else it looks like a slower device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from evenstep.measure.timer import HostTimer
+
+Curve = Callable[[int], float]
+"""Batch size to seconds."""
+
+
+class EmulatedDevice(HostTimer):
+    """The timer of a worker whose batches last as long as a curve says.
+
+    It counts as any host timer does. `slow_down` puts the sleep where an iteration's own work
+    ends: before the gradient that backward() gives last, which is the first layer's.
+    """
+
+    def __init__(self, curve: Curve) -> None:
+        super().__init__()
+        self._curve = curve
+        self._started = 0.0
+        self._until = 0.0
+        self.late = 0
+        """Batches whose real computation took longer than the emulated device would have."""
+
+    def start(self) -> None:
+        super().start()
+        self._started = time.perf_counter()
+
+    def batch(self, batch_size: int) -> None:
+        super().batch(batch_size)
+        self._until = self._started + self._curve(batch_size)
+
+    def slow_down(self, first_layer: nn.Module) -> None:
+        """Sleep before each of the layer's gradients, until the emulated device is through."""
+        for parameter in first_layer.parameters():
+            parameter.register_hook(self._sleep)
+
+    def _sleep(self, gradient: torch.Tensor) -> None:
+        left = self._until - time.perf_counter()
+        if left > 0:
+            time.sleep(left)
+        elif self._until > 0:
+            self.late += 1
+        self._until = 0.0

@@ -1,0 +1,15 @@
+"""The worker processes that the tests of the PyTorch adapter share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.distributed.workers import Workers
+
+
+@pytest.fixture(scope="session")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
+    """Processes for all tests of a run: a launch costs as much as dozens of tests."""
+    crew = Workers(tmp_path_factory.mktemp("workers"))
+    yield crew
+    crew.close()

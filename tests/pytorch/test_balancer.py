@@ -1,0 +1,385 @@
+"""The balancer of a DDP model: modes, limits, agreement, errors, the run log, the end."""
+
+from __future__ import annotations
+
+import io
+import threading
+from contextlib import redirect_stderr
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler, IterableDataset
+
+from evenstep import runlog
+from evenstep.core.plan import Decision
+from evenstep.errors import DivergedPlans
+from evenstep.measure.timer import HostTimer
+from evenstep.pytorch import Balancer
+from tests.pytorch.setup import (
+    Indices,
+    balanced,
+    cycle,
+    data,
+    exchange,
+    model_of,
+    net,
+    note_reports,
+    visited,
+)
+
+pytestmark = pytest.mark.distributed
+
+
+class Emulated(HostTimer):
+    """A timer that says what a device of some speed would have taken."""
+
+    def __init__(self, speed: float) -> None:
+        super().__init__(self._now)
+        self._speed = speed
+        self._at = 0.0
+
+    def _now(self) -> float:
+        return self._at
+
+    def batch(self, batch_size: int) -> None:
+        super().batch(batch_size)
+        self._at += batch_size / self._speed
+
+
+def run_epoch(speeds, total=60, num_samples=1500, summary=False, **settings):
+    """Train an epoch on devices of these speeds; return sizes, summary, and what was printed."""
+    printed = io.StringIO()
+    with redirect_stderr(printed):
+        timer = Emulated(speeds[dist.get_rank()])
+        with balanced(total, timer=timer, summary=summary, **settings) as balancer:
+            visited(balancer, balancer.loader(Indices(num_samples)))
+            line, minimum = balancer.summary(), balancer.minimum
+    return balancer.newest_plan.sizes.tolist(), line, printed.getvalue(), minimum
+
+
+def test_sizes_follow_the_speeds_and_the_summary_says_so(workers):
+    first, second = workers.run(run_epoch, speeds=[100.0, 300.0, 200.0], count=3, summary=True)[:2]
+    sizes, line, printed, _ = first
+    assert sizes == [10, 30, 20]
+    assert line.startswith("evenstep: batch sizes 10/30/20; waiting ")
+    assert "about 33% with plain BSP" in line
+    assert "% of the iteration time saved (estimates from fitted lines)" in line
+    assert printed == line + "\n"
+    assert second[0] == sizes
+    assert second[2] == ""
+
+
+@pytest.mark.parametrize("policy", ["proportional", "equal_finish", "stepwise:step=2"])
+def test_policies_go_by_name(workers, policy):
+    for sizes, *_ in workers.run(
+        run_epoch, speeds=[100.0, 300.0], policy=policy, predictor="ema", num_samples=3000
+    ):
+        assert sizes[0] == pytest.approx(15, abs=2)
+
+
+def test_static_shares_are_kept(workers):
+    for sizes, *_ in workers.run(run_epoch, speeds=[9.0, 1.0], mode="static", shares=[1, 4]):
+        assert sizes == [12, 48]
+
+
+def test_observing_changes_nothing_and_says_what_would_be_gained(workers):
+    for sizes, line, *_ in workers.run(run_epoch, speeds=[100.0, 300.0], mode="observe"):
+        assert sizes == [30, 30]
+        assert "with batch sizes 15/45 instead of even ones" in line
+        assert "would take about 50% less time" in line
+
+
+def test_off_is_plain_bsp(workers):
+    for sizes, *_ in workers.run(run_epoch, speeds=[100.0, 300.0], mode="off", policy="stepwise"):
+        assert sizes == [30, 30]
+
+
+def test_sizes_keep_to_maximum_minimum_and_granularity(workers):
+    def sizes(**settings):
+        return workers.run(run_epoch, speeds=[100.0, 500.0], **settings)[0][0]
+
+    assert sizes() == [10, 50]
+    assert sizes(maximum=40) == [20, 40]
+    assert sizes(minimum=16) == [16, 44]
+    assert sizes(granularity=4) == [8, 52]
+
+
+def smallest(batch_norm):
+    with balanced(8, net(batch_norm=batch_norm), policy="proportional", warm_up=0,
+                  timer=Emulated([1.0, 1000.0][dist.get_rank()])) as balancer:  # fmt: skip
+        model = model_of(balancer)
+        sizes = []
+        for samples, _ in balancer.loader(data(8 * 10 + 3)):
+            sizes.append(len(samples))
+            model(samples).sum().backward()
+        return balancer.minimum, min(sizes), sizes[-2]
+
+
+def test_batch_norm_makes_the_minimum_two_also_in_a_tail_that_one_worker_has_alone(workers):
+    assert workers.run(smallest, batch_norm=True)[0] == (2, 2, 2)
+    assert workers.run(smallest, batch_norm=False)[0] == (1, 1, 1)
+
+
+def buffers():
+    """Return running means: of each worker alone, as averaged at the end, and weighted by hand."""
+    with balanced(8, net(batch_norm=True), policy=cycle((2, 6))) as balancer:
+        model = model_of(balancer)
+        loader = balancer.loader(data(8 * 3))
+        own = torch.zeros(1)
+        for samples, _ in loader:
+            model(samples).sum().backward()
+            own = model.module[1].running_mean.clone()
+        return own, model.module[1].running_mean
+
+
+def test_running_statistics_are_averaged_by_size_at_the_end_of_an_epoch(workers):
+    (first, averaged), (second, same) = workers.run(buffers)
+    assert not torch.allclose(first, second)
+    torch.testing.assert_close(averaged, first * 0.25 + second * 0.75)
+    assert torch.equal(averaged, same)
+
+
+class Rogue:
+    """A policy that comes to another decision on worker 1."""
+
+    uses_speeds = False
+
+    def init(self, num_workers):
+        pass
+
+    def plan(self, view, state):
+        differs = dist.get_rank() == 1 and view.reports.iteration == 3
+        return Decision(np.array([5, 7] if differs else [6, 6])), None
+
+    def remap(self, state, keep):
+        pass
+
+
+def diverge(how):
+    with balanced(12, policy=Rogue() if how == "plan" else "even") as balancer:
+        loader = balancer.loader(Indices(12 * 6))
+        if how == "epoch" and balancer.worker == 1:
+            loader.set_epoch(4)
+        seen = []
+        try:
+            for indices, _ in loader:
+                seen.append(len(indices))
+                exchange(balancer)
+        except DivergedPlans as error:
+            return len(seen), str(error)
+    return len(seen), ""
+
+
+def test_workers_with_different_plans_stop(workers):
+    (first, message), (second, other) = workers.run(diverge, how="plan")
+    # Iteration 3 is the one that went wrong, and the last.
+    assert (first, second) == (4, 4)
+    assert "worker 1 used another than plan 0 with sizes [6, 6]" in message
+    assert "worker 0 used another than plan 1 with sizes [5, 7]" in other
+
+
+def test_workers_in_different_epochs_stop(workers):
+    for seen, message in workers.run(diverge, how="epoch"):
+        assert seen == 1
+        assert "or other samples; do all workers go through the same epochs" in message
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield 1
+
+
+class Endless:
+    def __getitem__(self, i):
+        return i
+
+
+def mistake(which):
+    """Make a mistake that must be found before the first iteration."""
+    worker = dist.get_rank()
+    if which == "not wrapped":
+        Balancer(net(), 8)
+    if which == "no process group":
+        dist.destroy_process_group()
+        try:
+            Balancer(net(), 8)
+        finally:
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = DistributedDataParallel(net())
+    if which == "hooked before":
+        model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    arguments = {
+        "total": (1, {}),
+        "total of one": (8 + worker, {}),
+        "mode of one": (8, {"mode": ["balanced", "balance"][worker]}),
+        "mode": (8, {"mode": "balance"}),
+        "granularity of one": (8, {"granularity": 1 + worker}),
+        "policy of one": (8, {"policy": cycle((4, 4)) if worker else cycle((5, 3))}),
+        "shares": (8, {"mode": "static", "shares": [1, 2, 3]}),
+        "no shares": (8, {"mode": "static"}),
+        "not whole": (8.5, {}),
+        "maximum": (8, {"maximum": 3}),
+        "names": (8, {"names": ["a"]}),
+    }
+    total, settings = arguments.get(which, (8, {}))
+    balancer = Balancer(model, total, summary=False, **settings)
+    try:
+        if which == "two balancers":
+            Balancer(model, 8)
+        sets = {"stream": Stream(), "endless": Endless(), "lengths": Indices(20 + worker)}
+        loading = {
+            "seed of one": {"seed": worker},
+            "nothing to do": {"drop_last": True},
+            "batch size": {"batch_size": 4},
+            "out of order": {"in_order": False, "num_workers": 1},
+            "distributed sampler": {"sampler": DistributedSampler(Indices(20))},
+            "prefetch": {"prefetch_factor": 2},
+        }
+        samples = Indices(7) if which == "nothing to do" else sets.get(which, Indices(20))
+        balancer.loader(samples, **loading.get(which, {}))
+    finally:
+        balancer.close()
+
+
+MISTAKES = {
+    "total": "total must be at least 1 for each of 2 workers, got 1",
+    "total of one": "total must be the same on all workers, got 8 on worker 0 and 9 on worker 1",
+    "mode": "mode must be one of balanced, static, observe, off, got 'balance'",
+    "mode of one": "mode must be the same on all workers, got 'balanced' on worker 0 and 'balance'",
+    "granularity of one": "granularity must be the same on all workers, got 1 on worker 0 and 2",
+    "policy of one": "policy must be the same on all workers",
+    "shares": "static shares must be one per worker (2), got 3",
+    "no shares": "shares go with mode 'static', got None",
+    "not whole": "total must be an integer, got 8.5",
+    "maximum": "add up to 6, less than the total 8",
+    "names": "names must be one per worker (2), got 1",
+    "not wrapped": "the model must be wrapped in DistributedDataParallel, got Sequential",
+    "no process group": "a process group must be there first: start the script with torchrun",
+    "two balancers": "a model can have one Balancer, and this one has one already",
+    "hooked before": "Balancer(..., comm_hook=(state, hook))",
+    "stream": "the dataset must be map-style",
+    "endless": "the dataset must have a length, so that an epoch has an end, got Endless",
+    "lengths": "dataset length must be the same on all workers, got 20 on worker 0 and 21",
+    "seed of one": "seed must be the same on all workers, got 0 on worker 0 and 1 on worker 1",
+    "nothing to do": "an epoch must have at least one iteration, got 7 samples",
+    "batch size": "batch_size must be left out, as batch sizes are planned",
+    "out of order": "in_order must be True",
+    "distributed sampler": "the sampler must order the whole data set",
+    "prefetch": "prefetch_factor option could only be specified in multiprocessing",
+}
+
+
+@pytest.mark.parametrize("which", MISTAKES)
+def test_mistake_is_found_before_the_first_iteration_on_all_workers(workers, which):
+    for failure in workers.failures(mistake, which=which):
+        assert MISTAKES[which] in failure.message
+        assert failure.kind in ("InvalidSetting", "InfeasibleLimits") or which == "prefetch"
+
+
+def logged(path, mode):
+    speed = [100.0, 300.0][dist.get_rank()]
+    with balanced(
+        40, net(), mode=mode, predictor="memoryless", log=path, timer=Emulated(speed), warm_up=1
+    ) as balancer:
+        noted = note_reports(balancer)
+        visited(balancer, balancer.loader(Indices(40 * 6 + 4)))
+    return [(reports.cpu, reports.speeds) for reports, _ in noted]
+
+
+def test_run_log_says_what_happened(workers, tmp_path):
+    path = tmp_path / "run.jsonl"
+    (reported, _) = workers.run(logged, path=str(path), mode="balanced")
+    log = runlog.read(path)
+    assert log.complete
+    assert log.ended
+    assert log.header.source == "measured"
+    assert log.header.total == 40
+    assert log.header.workers == ("0", "1")
+    # Nothing is learned while warming up, nor before the usage at the start is known; the tail
+    # of 4 samples is there, too.
+    assert log.iterations.tolist() == list(range(7))
+    assert log.matrix("batch_sizes").tolist() == [
+        [20, 20], [20, 20], *[[10, 30]] * 4, [1, 3],
+    ]  # fmt: skip
+    times = log.matrix("times")
+    assert np.isnan(times[0]).all()
+    np.testing.assert_allclose(times[1], [0.2, 20 / 300], rtol=1e-6)
+    np.testing.assert_allclose(times[2:6], 0.1, rtol=1e-6)
+    np.testing.assert_allclose(log.matrix("waiting")[1], [0, 0.2 - 20 / 300], atol=1e-6)
+    # The usage at the start of k, and the speed predicted for k, came with the reports before.
+    cpu, speeds = log.matrix("cpu"), log.matrix("predicted_speeds")
+    assert np.isnan(cpu[0]).all()
+    for k in range(1, 7):
+        np.testing.assert_allclose(cpu[k], reported[k - 1][0])
+    assert np.isnan(speeds[:2]).all()
+    np.testing.assert_allclose(speeds[2:], np.tile([100, 300], (5, 1)), rtol=1e-5)
+    plans = [event.batch_sizes for event in log.events_of("plan")]
+    assert [list(sizes) for sizes in plans] == [[20, 20], [10, 30]]
+
+
+def test_run_log_of_an_observed_run_has_the_proposals(workers, tmp_path):
+    path = tmp_path / "run.jsonl"
+    workers.run(logged, path=str(path), mode="observe")
+    log = runlog.read(path)
+    assert set(map(tuple, log.matrix("batch_sizes")[:6].tolist())) == {(20, 20)}
+    assert [list(event.batch_sizes) for event in log.events_of("proposal")] == [[10, 30]]
+
+
+def checkpoint():
+    """Return sizes right after a restart, and after it has learned again."""
+
+    def learn(state, num_samples):
+        with balanced(60, timer=Emulated([100.0, 300.0][dist.get_rank()])) as balancer:
+            if state is not None:
+                balancer.load_state_dict(state)
+            first = balancer.plan.sizes.tolist()
+            visited(balancer, balancer.loader(Indices(num_samples)))
+            return first, balancer.iteration, balancer.state_dict()
+
+    _, _, state = learn(None, 600)
+    # As if worker 0 had saved it and all workers had loaded that.
+    everywhere = [state]
+    dist.broadcast_object_list(everywhere, src=0)
+    buffer = io.BytesIO()
+    torch.save(everywhere[0], buffer)
+    buffer.seek(0)
+    first, iteration, after = learn(torch.load(buffer), 120)
+    return first, iteration, after["balancer"]["own.sizes"]
+
+
+def test_state_of_the_balancer_survives_a_restart(workers):
+    for first, iteration, after in workers.run(checkpoint):
+        assert first == [15, 45]
+        assert iteration == 12
+        assert after == [15, 45]
+
+
+def threads_after_closing():
+    def ours():
+        return sorted(t.name for t in threading.enumerate() if t.name.startswith("evenstep"))
+
+    with balanced(12) as balancer:
+        visited(balancer, balancer.loader(Indices(36), num_workers=1))
+        during = ours()
+    balancer.close()
+    return during, ours()
+
+
+def test_no_thread_is_left_after_closing(workers):
+    for during, after in workers.run(threads_after_closing):
+        assert during == ["evenstep-usage"]
+        assert after == []
+
+
+def still():
+    with balanced(12, mode="off") as balancer:
+        visited(balancer, balancer.loader(Indices(36)))
+        return [t.name for t in threading.enumerate() if t.name.startswith("evenstep")]
+
+
+def test_nothing_runs_in_the_background_where_nobody_needs_it(workers):
+    assert workers.run(still) == [[], []]
