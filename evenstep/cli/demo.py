@@ -34,9 +34,11 @@ from evenstep.cli.throttling import Throttles
 from evenstep.errors import InvalidSetting
 from evenstep.workloads import NUM_TRAINING
 
+_WORKER = "evenstep.cli.demo_worker"
 _POLL = 0.1
 _TITLES = {"plain": "plain BSP", "balanced": "balanced"}
 _THROTTLED_WIDTH = 80
+"""Of the net: throttled workers need something to compute."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +63,8 @@ def run(args: argparse.Namespace) -> int:
         _train(settings, stack.enter_context(_view(settings, quiet=args.json)))
     result = DemoResult.of(settings)
     files = result.write_files()
-    settings.result.unlink()
+    for path in (settings.result, settings.output):
+        path.unlink()
     if args.json:
         json.dump({**result.as_json(), "files": files}, sys.stdout, indent=2)
         print()
@@ -103,9 +106,7 @@ def _train(settings: DemoSettings, view: DemoView) -> None:
         settings.log(run).unlink(missing_ok=True)
     how = "with throttled CPUs" if settings.throttled else "with emulated device speeds"
     view.say(f"starting {settings.num_workers} workers {how} (torchrun, gloo) ...")
-    output = Path(settings.folder, "demo-output.txt")
-    arguments = [settings.to_json()]
-    with Torchrun(settings.num_workers, "evenstep.cli.demo_worker", arguments, output) as workers:
+    with Torchrun(settings.num_workers, _WORKER, [settings.to_json()], settings.output) as workers:
         for run, title in _TITLES.items():
             _follow(Follower(settings.log(run)), title, workers, view)
         while workers.is_running():
@@ -129,15 +130,21 @@ def _follow(follower: Follower, title: str, workers: Torchrun, view: DemoView) -
 
 @contextlib.contextmanager
 def _told_to_stop() -> Iterator[None]:
-    """Let the other signals that end a process clean up as Ctrl-C does."""
+    """Clean up for all signals that end a process; being told twice does not cut it short."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in signals}
+    # What whoever started us wants ignored, as nohup does, stays so.
+    heard = [each for each, handler in before.items() if handler is not signal.SIG_IGN]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in heard:
+            signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(each, interrupt) for each in signals]
+    for each in heard:
+        signal.signal(each, interrupt)
     try:
         yield
     finally:
-        for each, handler in zip(signals, before, strict=True):
-            signal.signal(each, handler)
+        for each in heard:
+            signal.signal(each, before[each])

@@ -34,7 +34,7 @@ class DemoSettings:
     throttled: Sequence[str] = ()
     """A control group for each worker that really slows it down; empty: speeds are emulated."""
     width: int = 8
-    """Of the net: throttled workers need something to compute."""
+    """Of the net."""
 
     @property
     def source(self) -> str:
@@ -44,6 +44,11 @@ class DemoSettings:
     def result(self) -> Path:
         """Where worker 0 says what came out of the training."""
         return Path(self.folder, "demo-result.json")
+
+    @property
+    def output(self) -> Path:
+        """Where everything goes that the workers print."""
+        return Path(self.folder, "demo-output.txt")
 
     def log(self, run: str) -> Path:
         """Return the run log of a run."""

@@ -67,8 +67,8 @@ class DemoView:
         row = latest.row
         time = iteration_time(row)
         title = (
-            f"{name} ({latest.header.source} speeds), iteration {latest.iteration + 1} of "
-            f"{self._num_iterations}: {1e3 * time:.0f} ms, waiting {latest.waiting_share:.0%}"
+            f"{name} ({latest.header.source}): iteration {latest.iteration + 1}/"
+            f"{self._num_iterations}, {1e3 * time:.0f} ms, waiting {latest.waiting_share:.0%}"
         )
         return workers_table(title, latest.workers, row.batch_sizes, row.times, time)
 

@@ -27,7 +27,7 @@ def emulated_gpus(num_workers: int, scale: float) -> Cluster:
     gpus = make_scenario("G", noisy=False)
     kinds = np.arange(num_workers) % gpus.num_workers
     curves = gpus.curves
-    names = [gpus.workers[kind] for kind in kinds]
+    names = [gpus.workers[kind] for kind in kinds.tolist()]
     if num_workers > gpus.num_workers:
         names = [f"{name}-{i // gpus.num_workers}" for i, name in enumerate(names)]
     return replace(

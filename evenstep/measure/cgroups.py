@@ -31,17 +31,13 @@ class MemoryLimit:
 
 def cpu_quota(root: Path = _ROOT, groups: Path = _SELF) -> CpuQuota | None:
     """Return the tightest CPU quota that holds for this process, or None without one."""
-    quotas = []
-    for folder in _folders("cpu", root, groups):
-        text = _text(folder / "cpu.max")
-        if text is not None and text.split()[0] != "max":
-            quota, period = map(int, text.split()[:2])
-            quotas.append(quota / period)
-        v1_quota, v1_period = (
-            _number(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")
-        )
-        if v1_quota is not None and v1_period and v1_quota > 0:
-            quotas.append(v1_quota / v1_period)
+    quotas = [
+        int(quota) / int(period)
+        for folder in _folders("cpu", root, groups)
+        for quota, period in (_v2_quota(folder), _v1_quota(folder))
+        # Otherwise there is none: it says `max`, or -1.
+        if _is_positive(quota) and _is_positive(period)
+    ]
     return CpuQuota(min(quotas)) if quotas else None
 
 
@@ -54,7 +50,7 @@ def memory_limit(root: Path = _ROOT, groups: Path = _SELF) -> MemoryLimit | None
             ("memory.limit_in_bytes", "memory.usage_in_bytes"),
         ):
             limit = _number(folder / limit_name)
-            if limit is not None:
+            if limit:
                 limits.append(MemoryLimit(limit, folder / usage_name))
     return min(limits, key=lambda limit: limit.limit) if limits else None
 
@@ -63,7 +59,8 @@ def _folders(controller: str, root: Path, groups: Path) -> list[Path]:
     """Return the folders of this process's group and of all groups around it."""
     folders: list[Path] = []
     for line in (_text(groups) or "").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, _, named = line.partition(":")
+        controllers, _, path = named.partition(":")
         if controllers == "":
             bases = [root, root / "unified"]
         elif controller in controllers.split(","):
@@ -76,13 +73,27 @@ def _folders(controller: str, root: Path, groups: Path) -> list[Path]:
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 
 
+def _v2_quota(folder: Path) -> tuple[str, str]:
+    quota, _, period = (_text(folder / "cpu.max") or "").partition(" ")
+    return quota, period
+
+
+def _v1_quota(folder: Path) -> tuple[str, str]:
+    quota, period = (folder / f"cpu.cfs_{name}_us" for name in ("quota", "period"))
+    return _text(quota) or "", _text(period) or ""
+
+
+def _is_positive(text: str) -> bool:
+    return text.isdecimal() and int(text) > 0
+
+
 def _text(path: Path) -> str | None:
     try:
         return path.read_text().strip()
-    except OSError:
+    except (OSError, UnicodeDecodeError):
         return None
 
 
 def _number(path: Path) -> int | None:
     text = _text(path)
-    return int(text) if text is not None and text.lstrip("-").isdecimal() else None
+    return int(text) if text is not None and text.isdecimal() else None

@@ -7,6 +7,7 @@ two iterations comes before it. Neither counts.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,10 @@ class Timer(Protocol):
 
     def resume(self) -> None:
         """It is over: a piece of work that was interrupted goes on."""
+        ...
+
+    def spoil(self) -> None:
+        """The time of this piece of work cannot be trusted."""
         ...
 
     def keep(self) -> None:
@@ -92,6 +97,9 @@ class HostTimer:
     def resume(self) -> None:
         if self._is_paused:
             self._begun, self._is_paused = self._clock(), False
+
+    def spoil(self) -> None:
+        self._time = math.nan
 
     def keep(self) -> None:
         self.pause()

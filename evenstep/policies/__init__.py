@@ -14,6 +14,7 @@ Static(shares=(2.0, 2.0, 15.0))
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from evenstep.core.settings import construct, parse_spec
@@ -40,6 +41,7 @@ __all__ = [
     "Static",
     "Stepwise",
     "make_policy",
+    "short_form",
 ]
 
 POLICIES: dict[str, Callable[..., Policy[Any]]] = {
@@ -71,3 +73,34 @@ def make_policy(spec: str) -> Policy[Any]:
             raise InvalidSetting(f"wrapper must be one of {', '.join(WRAPPERS)}, got {name!r}")
         policy = construct(WRAPPERS[name], name, settings, policy)
     return policy
+
+
+def short_form(policy: Policy[Any]) -> str:
+    """Return the short form of a policy, with the settings that differ from their defaults.
+
+    >>> short_form(make_policy("static:shares=1/3+every_n:n=5")), short_form(EqualFinish())
+    ('static:shares=1/3+every_n:n=5', 'equal_finish')
+    """
+    names = {made: name for name, made in {**POLICIES, **WRAPPERS}.items()}
+    name = names.get(type(policy), type(policy).__name__)
+    inner: Policy[Any] | None = getattr(policy, "inner", None)
+    settings = ",".join(_changed(policy))
+    own = f"{name}:{settings}" if settings else name
+    return own if inner is None else f"{short_form(inner)}+{own}"
+
+
+def _changed(policy: Policy[Any]) -> list[str]:
+    if not is_dataclass(policy):
+        return []
+    values = {field: getattr(policy, field.name) for field in fields(policy)}
+    return [
+        f"{field.name}={_written(value)}"
+        for field, value in values.items()
+        if field.name != "inner" and value != field.default
+    ]
+
+
+def _written(value: object) -> str:
+    if isinstance(value, tuple):
+        return "/".join(map(_written, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -44,6 +44,30 @@ from evenstep.transports.slots import Row, check_digests, digest, read_rows
 _MARK = "_evenstep_balancer"
 
 
+@dataclass(eq=False)
+class Iteration:
+    """An iteration under way: from asking for its batch to the exchange of its gradients."""
+
+    number: int
+    """k."""
+    plan: Plan
+    start: float
+    """When it began, in seconds since the balancer was made."""
+    kept: Share
+    """Batches before this one whose gradients have not been exchanged."""
+    batch: Share
+    place: tuple[int, ...] = ()
+    """Where in the data its samples are: of which epoch, which iteration."""
+    is_accumulated: bool = False
+    """Whether its gradients are kept for a later exchange."""
+    is_done: bool = False
+
+    @property
+    def share(self) -> Share:
+        """What goes into an exchange of its gradients."""
+        return self.kept + self.batch
+
+
 @dataclass(frozen=True)
 class _Exchanged:
     """An iteration whose gradients were exchanged, and whose reports are on their way."""
@@ -51,11 +75,9 @@ class _Exchanged:
     iteration: int
     plan: Plan
     place: tuple[int, ...]
-    """Where in the data its samples are: of which epoch, which iteration."""
     sizes: Ints
     """x of all workers, really used."""
     start: float
-    """When it began, in seconds since the balancer was made."""
 
 
 class Balancer:
@@ -128,16 +150,13 @@ class Balancer:
         self.iteration = 0
         """k: iterations whose gradients were exchanged."""
         self._begun = time.perf_counter()
-        self._iteration_start = 0.0
-        self._plan = self._core.plan
-        self._place: tuple[int, ...] = ()
-        self._nothing = self._batch = self._kept = self._exchange.share
-        self._is_accumulated = False
-        self._is_done = True
+        self._nothing = self._exchange.share
+        self._now = Iteration(0, self._core.plan, 0.0, self._nothing, self._nothing, is_done=True)
         self._summary = Summary(even_sizes(total, self._core.limits))
         self._recorder = self._make_recorder(log, mode, predictor, source)
         self._prints = summary and self.worker == 0
         stop_broadcasting(model)
+        model.module.register_forward_pre_hook(self._on_forward)
         model.register_comm_hook(None, self._exchange.hook)
         setattr(model, _MARK, True)
         atexit.register(self.close)
@@ -145,7 +164,7 @@ class Balancer:
     @property
     def plan(self) -> Plan:
         """The plan of the current iteration: batch sizes of all workers."""
-        return self._plan
+        return self._now.plan
 
     @property
     def newest_plan(self) -> Plan:
@@ -173,7 +192,7 @@ class Balancer:
 
         All workers must call it. It waits for all of them, which does not count as work.
         """
-        samples = self._batch.samples
+        samples = self._now.batch.samples
         summed = float(value) * samples if samples else 0.0
         mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
         with self._away():
@@ -204,8 +223,10 @@ class Balancer:
         }  # fmt: skip
         self._core.restore(arrays)
         self._exchange.forget()
-        self._plan = self._core.plan
         self.iteration = int(state["iteration"])
+        self._now = Iteration(
+            self.iteration, self._core.plan, 0.0, self._nothing, self._nothing, is_done=True
+        )
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
@@ -225,43 +246,62 @@ class Balancer:
             self._prints = False
             print(self._summary.line(), file=sys.stderr)
 
-    def begin(self) -> Plan:
-        """Begin an iteration: learn from the last one and return the plan of this one."""
-        if self._is_done:
-            self._kept = self._nothing
-        elif self._is_accumulated:
-            self._kept = self._exchange.share
+    def begin(self) -> Iteration:
+        """Begin an iteration: learn from the last one and plan this one."""
+        last = self._now
+        kept = self._nothing if last.is_done else last.share if last.is_accumulated else last.kept
         self._accumulation.forget()
-        self._is_accumulated = self._is_done = False
         self._take_reports()
-        self._plan = self._core.plan
-        self._iteration_start = time.perf_counter() - self._begun
+        start = time.perf_counter() - self._begun
+        self._now = Iteration(self.iteration, self._core.plan, start, kept, self._nothing)
         self._timer.start()
-        return self.plan
+        return self._now
 
     def has_batch(self, sizes: Ints, place: tuple[int, ...]) -> None:
         """Take note of the batches of this iteration, and of where in the data they are."""
-        self._batch = Share(sizes, self.worker)
-        self._exchange.share = self._kept + self._batch
-        self._place = place
-        self._timer.batch(self._batch.samples)
+        self._now.batch, self._now.place = Share(sizes, self.worker), place
+        self._exchange.share = self._now.share
+        self._timer.batch(self._now.batch.samples)
+
+    def interrupted(self) -> Iteration:
+        """Return the iteration that the iterations of another loader now come in the middle of."""
+        return self._now
+
+    def go_on(self, iteration: Iteration, last: Iteration) -> None:
+        """Go on with an interrupted iteration after the `last` one of another loader.
+
+        How much of the time was its own nobody can tell any more.
+        """
+        if self._now is last and not iteration.is_done and iteration.number == self.iteration:
+            self._now = iteration
+            self._exchange.share = iteration.share
+            self._timer.start()
+            self._timer.batch(iteration.batch.samples)
+            self._timer.spoil()
 
     def _on_accumulated(self) -> None:
         """Keep what was done for a later exchange: a backward pass under no_sync has ended."""
-        if not self._is_done:
+        if not self._now.is_done:
             self._timer.keep()
-            self._is_accumulated = True
+            self._now.is_accumulated = True
+
+    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
+        """Let an evaluation before the backward pass not count as work of the iteration."""
+        if model.training or torch.is_grad_enabled():
+            self._timer.resume()
+        else:
+            self._timer.pause()
 
     def _finish(self) -> tuple[Row, _Exchanged]:
         """End the iteration's own work, and return this worker's row."""
         self._timer.stop()
-        self._is_done = True
+        now = self._now
+        now.is_done = True
         done = _Exchanged(
-            self.iteration, self.plan, self._place, self._exchange.share.sizes,
-            self._iteration_start,
-        )  # fmt: skip
+            self.iteration, now.plan, now.place, self._exchange.share.sizes, now.start
+        )
         self.iteration += 1
-        return self._reporter.row(digest(self.plan, self._place)), done
+        return self._reporter.row(digest(now.plan, now.place)), done
 
     @contextmanager
     def _away(self) -> Iterator[None]:

@@ -123,14 +123,18 @@ class BalancedLoader:
             self._epoch, self._order(), self._position, self._balancer.iteration
         )
         fetched = _Fetched(self._loading, self._ahead) if self._loading is not None else None
-        for position in range(under_way.position, len(self)):
-            plan = self._balancer.begin()
-            keys, sizes = self._deal(under_way, position, plan)
-            batch = self._batch(keys, fetched)
-            self._balancer.has_batch(sizes, (under_way.epoch, position))
-            # Before the batch is out: a checkpoint made in the loop's body comes after it.
-            self._position = position + 1
-            yield pin(batch) if self._pin_memory else batch  # type: ignore[no-untyped-call]
+        before = iteration = self._balancer.interrupted()
+        try:
+            for position in range(under_way.position, len(self)):
+                iteration = self._balancer.begin()
+                keys, sizes = self._deal(under_way, position, iteration.plan)
+                batch = self._batch(keys, fetched)
+                self._balancer.has_batch(sizes, (under_way.epoch, position))
+                # Before the batch is out: a checkpoint made in the loop's body comes after it.
+                self._position = position + 1
+                yield pin(batch) if self._pin_memory else batch  # type: ignore[no-untyped-call]
+        finally:
+            self._balancer.go_on(before, iteration)
         # Not after an evaluation, which a worker may well do alone.
         if under_way.has_trained(self._balancer):
             self._balancer.average_buffers()

@@ -10,6 +10,7 @@ from evenstep.balancer import Balancer
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
+from evenstep.policies import short_form
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 
 
@@ -24,7 +25,7 @@ class Recorder:
             job="ddp",
             workers=balancer.workers,
             total=balancer.total,
-            policy=str(balancer.policy),
+            policy=short_form(balancer.policy),
             predictor=predictor,
             created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             settings={"mode": mode},

@@ -21,6 +21,7 @@ class _Work:
 
     samples: int = 0
     spans: list[tuple[Any, Any]] = field(default_factory=list)
+    is_spoilt: bool = False
 
 
 class CudaTimer:
@@ -50,10 +51,14 @@ class CudaTimer:
         if self._is_paused:
             self._begun, self._is_paused = self._record(), False
 
+    def spoil(self) -> None:
+        self._piece.is_spoilt = True
+
     def keep(self) -> None:
         self.pause()
         self._kept.samples += self._piece.samples
         self._kept.spans += self._piece.spans
+        self._kept.is_spoilt |= self._piece.is_spoilt
         self._piece, self._is_paused = _Work(), False
 
     def stop(self) -> None:
@@ -66,7 +71,7 @@ class CudaTimer:
         if len(self._running) < 2:
             return None
         work = self._running.popleft()
-        if not all(end.query() for _, end in work.spans):
+        if work.is_spoilt or not all(end.query() for _, end in work.spans):
             return Measurement(work.samples, None)
         milliseconds = sum(begin.elapsed_time(end) for begin, end in work.spans)
         return Measurement(work.samples, milliseconds / 1e3 if milliseconds > 0 else None)

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core.arrays import Floats
-from evenstep.runlog.iteration_row import speeds_of
 from evenstep.runlog.picture import waiting_of
 from evenstep.runlog.run_log import RunLog
 from evenstep.runlog.thinning import median
@@ -137,17 +136,16 @@ def _phase(run_log: RunLog, rows: Rows) -> Phase | None:
     rows = rows & ~np.isnan(times).all(axis=1)
     if not rows.any():
         return None
-    sizes, waiting = run_log.matrix("batch_sizes")[rows], run_log.matrix("waiting")[rows]
     times = times[rows]
-    waiting = waiting_of(waiting, times)
+    waiting = waiting_of(run_log.matrix("waiting")[rows], times)
     waited, worked = float(np.nansum(waiting)), float(np.nansum(times))
     return Phase(
         num_iterations=int(rows.sum()),
         iteration_time=float(median(run_log.iteration_times[rows], axis=0)),
         waiting_share=waited / (waited + worked) if waited + worked > 0 else math.nan,
-        batch_sizes=_medians(sizes),
+        batch_sizes=_medians(run_log.matrix("batch_sizes")[rows]),
         times=_medians(times),
-        speeds=_medians(speeds_of(sizes, times)),
+        speeds=_medians(run_log.matrix("speeds")[rows]),
         waiting=_medians(waiting),
     )
 

@@ -44,7 +44,7 @@ class EmulatedDevice(HostTimer):
     def slow_down(self, first_layer: nn.Module) -> None:
         """Sleep before each of the layer's gradients, until the emulated device is through."""
         for parameter in first_layer.parameters():
-            parameter.register_hook(self._sleep)
+            parameter.register_hook(self._sleep)  # type: ignore[no-untyped-call]
 
     def _sleep(self, gradient: torch.Tensor) -> None:
         left = self._until - time.perf_counter()

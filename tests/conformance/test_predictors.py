@@ -239,12 +239,15 @@ def test_newcomers_are_learned_like_the_first_members(name):
 
 
 def test_memory_is_bounded(name):
-    predictor = make_predictor(name, 1)
+    predictor, trainer = make_predictor(name, 1), TrainNow()
     speeds, usage = noisy(3000, [20.0])
-    teach(predictor, speeds[:2000], usage[:, :2000])
-    before = {key: array.shape for key, array in predictor.state().items()}
-    assert_usable(teach(predictor, speeds[2000:], usage[:, 2000:]), 1)
-    assert {key: array.shape for key, array in predictor.state().items()} == before
+    shapes = []
+    for k, row in enumerate(zip(speeds, *usage, strict=True), 1):
+        predictor.observe(*row)
+        trainer.poll(predictor)
+        if k % 1000 == 0:
+            shapes.append({key: array.shape for key, array in predictor.state().items()})
+    assert shapes[2] == shapes[1]
 
 
 def test_workers_are_predicted_independently_and_in_one_call(name):

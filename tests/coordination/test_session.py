@@ -473,4 +473,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=60, stateful_step_count=40)
+TestInterleavings.settings = settings(max_examples=40, stateful_step_count=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import product
 
 import numpy as np
@@ -203,7 +204,7 @@ def test_ten_thousand_workers_get_exactly_the_total(samples):
         (180, [0, 0, 0], [2e-8, 7e-8, 6e7], [90, 50, 90], [90, 50, 40]),
         (330, [0, 0, 0], [2e-7, 3e-6, 4e7], [50, 100, 230], [50, 100, 180]),
         (560, [0.1, 0.04, 0.3], [0.06, 2e5, 1e-9], [240, 210, 130], [240, 190, 130]),
-        (371, [1e8, 1.5e-2, 9e4], [1.8e-9, 5.7e7, 1.4e-9], [195, 150, 163], [195, 13, 163]),
+        (659, [6e8, 0.2, 0.1], [1e-10, 9e6, 2e-9], [210, 240, 250], [210, 199, 250]),
     ],
 )
 def test_what_full_fast_workers_leave_is_not_lost_in_rounding(
@@ -219,7 +220,11 @@ def test_one_very_late_worker_does_not_make_the_split_large():
     n = 10_000
     offsets = np.where(np.arange(n) == 5, 1e12, 1.0)
     slopes = 0.01 * np.exp(np.random.default_rng(0).standard_normal(n))
+    tracemalloc.start()
     sizes = split_affine(32 * n, offsets, slopes, Limits.of(n))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6
     assert sizes[5] == 1
     assert_exact(32 * n, offsets, slopes, Limits.of(n), sizes)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore
 
 from tests.distributed.workers import Failure, Job
 
@@ -35,8 +36,10 @@ def main() -> None:
 
 def _do(job: Job, number: int) -> Any:
     torch.manual_seed(0)
-    store = dist.FileStore(job.store, job.count)
-    dist.init_process_group("gloo", store=store, rank=number, world_size=job.count, timeout=TIMEOUT)
+    store = FileStore(job.store, job.num_workers)
+    dist.init_process_group(
+        "gloo", store=store, rank=number, world_size=job.num_workers, timeout=TIMEOUT
+    )
     try:
         return getattr(import_module(job.module), job.function)(**job.arguments)
     except Exception as error:

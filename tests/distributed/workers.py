@@ -33,7 +33,7 @@ class Job(NamedTuple):
     arguments: dict[str, Any]
     store: str
     """File of the job's process group."""
-    count: int
+    num_workers: int
 
 
 class Failure(NamedTuple):

@@ -106,7 +106,7 @@ def test_who_never_settles_has_no_figure_for_it():
 
 
 def test_size_changes_count_only_in_the_steady_part():
-    length = 2 * STEADY_AFTER + 1
+    length = STEADY_AFTER + 20
     figures = simulate(replace(TINY, iterations=length), LAST_SPEEDS, length).figures()
     assert figures["changes_per_100"] == 0.0
     unsteady = Setup("proportional", "memoryless")

@@ -50,6 +50,13 @@ def test_who_has_no_samples_is_not_advised_against():
     assert advise_removal(8, offsets, slopes, np.array([4, 4, 0]), Limits.of(3, minimum=0)) == ()
 
 
+def test_the_smallest_size_of_who_works_is_one_granule():
+    # 4.05 s for its one sample, though 3 s for none.
+    offsets, slopes, sizes = np.array([0.0, 0.0, 3.0]), np.array([1, 1, 1.05]), np.array([4, 3, 1])
+    limits = Limits.of(3, minimum=0)
+    assert advise_removal(8, offsets, slopes, sizes, limits) == (Advice(2, 4.0),)
+
+
 def test_one_worker_is_advised_against_at_a_time():
     # Without the slowest, the next one still holds the others up.
     assert advise(8, [0, 0, 9, 20], [1, 1, 1, 1], Limits.of(4)) == (Advice(3, 10.0),)

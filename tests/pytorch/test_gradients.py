@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -38,7 +40,7 @@ def weighted(sizes, dtype="float32", ddp=None, hook=None):
     chosen = getattr(torch, dtype)
     total = sum(sizes)
     model = DistributedDataParallel(net(chosen), **(ddp or {}))
-    hooks = {
+    hooks: dict[str, Any] = {
         "bf16": (None, default_hooks.bf16_compress_hook),
         "power": (powerSGD_hook.PowerSGDState(None, 4, start_powerSGD_iter=2),
                   powerSGD_hook.powerSGD_hook),
@@ -217,12 +219,49 @@ def test_batches_without_a_backward_pass_do_not_weigh(workers):
     assert workers.run(skipped_while_accumulating) == [[6, 26], [6, 26]]
 
 
+def evaluated_before(accumulating, leave):
+    """Evaluate with a loader of the same balancer between a batch and its backward pass."""
+    with balanced(16, policy=cycle((3, 13)), warm_up=0) as balancer:
+        model = model_of(balancer)
+        noted = note_reports(balancer)
+        validation = balancer.loader(data(7), shuffle=False)
+        pieces = 2 if accumulating else 1
+        for i, (samples, labels) in enumerate(balancer.loader(data(16 * pieces), shuffle=False)):
+            for others, _ in validation:
+                model(others)
+                if leave:
+                    break
+            if i < pieces - 1:
+                with model.no_sync():
+                    (cross_entropy(model(samples), labels) / pieces).backward()
+            else:
+                (cross_entropy(model(samples), labels) / pieces).backward()
+        balancer.close()
+        ((reports, done),) = noted
+        error = distance(gradients(model), joined_gradient(16 * pieces))
+        return error, done.sizes.tolist(), done.place, bool(reports.observed.any())
+
+
+@pytest.mark.parametrize("accumulating", [False, True])
+@pytest.mark.parametrize("leave", [False, True])
+def test_evaluation_between_batch_and_backward_pass_changes_no_weight(workers, accumulating, leave):
+    for error, sizes, place, observed in workers.run(
+        evaluated_before, accumulating=accumulating, leave=leave
+    ):
+        assert error <= 1e-6
+        assert sizes == ([6, 26] if accumulating else [3, 13])
+        assert place == (0, 1 if accumulating else 0)
+        # Nobody can tell how much of the time was the iteration's own.
+        assert not observed
+
+
 def scaled():
     """Train with autocast and a gradient scaler; return gradients as they are stepped with."""
     with balanced(16, policy=cycle((3, 13))) as balancer:
         model = model_of(balancer)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        error = 0.0
         for samples, labels in balancer.loader(data(16), shuffle=False):
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 loss = cross_entropy(model(samples), labels)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -95,7 +95,7 @@ def weighted_and_subset(num_workers):
     found = []
     with balanced(TOTAL, policy=cycle(*TABLE)) as balancer:
         torch.manual_seed(balancer.worker)
-        weights = torch.arange(40, dtype=torch.float64)
+        weights = [float(i) for i in range(40)]
         for sampler in (WeightedRandomSampler(weights, 30), SubsetRandomSampler(range(5, 35))):
             loader = balancer.loader(Indices(40), sampler=sampler, num_workers=num_workers)
             found.append([visited(balancer, loader) for _ in range(2)])
@@ -124,7 +124,7 @@ class Point(NamedTuple):
     label: int
 
 
-class Structured(Dataset):
+class Structured(Dataset[Any]):
     """Samples of many kinds at once, as default collation takes them."""
 
     def __len__(self):
@@ -168,7 +168,7 @@ def test_collate_function_of_the_user_is_used(workers):
     assert workers.run(structures, num_workers=2, custom=True) == plain
 
 
-class Augmented(Dataset):
+class Augmented(Dataset[Any]):
     """Samples with randomness of three kinds."""
 
     def __len__(self):
@@ -216,7 +216,8 @@ def interrupted(settings, at, fresh):
         settings = {**settings, "sampler": sampler}
         loader = balancer.loader(Indices(60), **settings)
         visited(balancer, loader)
-        before, rest, saved, sizes = [], [], None, []
+        before, rest, sizes = [], [], []
+        saved: Any = None
         for indices, _ in loader:
             exchange(balancer)
             if saved is None:

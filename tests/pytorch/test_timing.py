@@ -28,7 +28,8 @@ class Slow(nn.Module):
 
     def forward(self, samples: torch.Tensor) -> torch.Tensor:
         time.sleep(self.seconds)
-        return self.inner(samples)
+        outputs: torch.Tensor = self.inner(samples)
+        return outputs
 
 
 def beside_a_slow_colleague(batch_norm, mean_before_backward=False, hook=None):
@@ -80,6 +81,12 @@ def elsewhere(how):
                 model(samples)
                 time.sleep(ELSEWHERE)
                 continue
+            if how == "evaluate first":
+                model.eval()
+                with torch.no_grad():
+                    model(samples)
+                    time.sleep(ELSEWHERE)
+                model.train()
             if how == "no_sync" and i % 2 == 0:
                 with model.no_sync():
                     model(samples).sum().backward()
@@ -101,7 +108,9 @@ def elsewhere(how):
         return [(reports.times.tolist(), reports.batch_sizes.tolist()) for reports, _ in noted]
 
 
-@pytest.mark.parametrize("how", ["continue", "no_sync", "after", "evaluate", "other model"])
+@pytest.mark.parametrize(
+    "how", ["continue", "no_sync", "after", "evaluate", "evaluate first", "other model"]
+)
 def test_time_spent_elsewhere_does_not_count(workers, how):
     for rows in workers.run(elsewhere, how=how):
         times, sizes = zip(*rows, strict=True)
@@ -118,6 +127,7 @@ def extra_exchanges():
     with balanced(TOTAL, policy=cycle((4, 4)), warm_up=0) as balancer:
         model = model_of(balancer)
         noted = note_reports(balancer)
+        waiting = 0
         for samples, _ in balancer.loader(data(TOTAL * 3)):
             model(samples).sum().backward()
             model(samples).mean().backward()

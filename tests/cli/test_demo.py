@@ -1,0 +1,141 @@
+"""``evenstep demo``: two short runs of real training, what it finds, and what it leaves behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evenstep import runlog
+from evenstep.cli.main import main
+from evenstep.cli.throttling import Throttles
+from evenstep.errors import EvenstepError
+
+DEMO = [sys.executable, "-m", "evenstep", "demo", "--workers", "2", "--epochs", "1"]
+GROUPS = Path("/sys/fs/cgroup/cpu")
+
+
+def can_throttle():
+    try:
+        with Throttles([0.5]):
+            return True
+    except EvenstepError:
+        return False
+
+
+def processes_of(demo):
+    """The worker processes, and torchrun: they carry the number of the demo's process."""
+    mark = f"evenstep-{demo.pid}-"
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if any(word.startswith(mark) for word in process.info["cmdline"] or ())
+    ]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    """A demo that ran to its end: its folder, its figures, and its process."""
+    folder = tmp_path_factory.mktemp("demo")
+    process = subprocess.Popen(
+        [*DEMO, "--json", "--out", str(folder)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = process.communicate(timeout=170)
+    assert (process.returncode, err) == (0, b""), (out, err)
+    return folder, json.loads(out), process
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_both_runs_train_the_same_net(demo):
+    _, figures, _ = demo
+    assert figures["largest_difference"] < 1e-5 < figures["largest_parameter"]
+    assert figures["accuracy"]["plain"] == pytest.approx(figures["accuracy"]["balanced"], abs=0.01)
+
+
+@pytest.mark.distributed
+def test_balancing_is_faster_and_nobody_beats_the_optimum(demo):
+    _, figures, _ = demo
+    assert figures["source"] == "emulated"
+    assert figures["workers"] == ["V100", "M60"]
+    assert figures["straggler"]["worker"] == "M60"
+    assert figures["before_is"] == "plain BSP"
+    assert figures["before"]["batch_sizes"] == [32, 32]
+    assert figures["speedup"] > 1.1
+    assert figures["above_optimum"] > -0.01
+    assert sum(figures["optimum_batch_sizes"]) == 64
+
+
+@pytest.mark.distributed
+def test_plot_report_and_run_logs_are_there_and_nothing_else(demo):
+    folder, figures, process = demo
+    expected = {"demo.png", "demo.html", "demo-plain.jsonl", "demo-balanced.jsonl"}
+    assert {Path(path).name for path in figures["files"].values()} == expected
+    assert {path.name for path in folder.iterdir()} == expected
+    for run in ("plain", "balanced"):
+        run_log = runlog.read(folder / f"demo-{run}.jsonl")
+        assert (run_log.ended, run_log.num_iterations) == (True, 24)
+        assert (run_log.segments[0].batch_sizes.sum(axis=1) == 64).all()
+    assert "Emulated" in (folder / "demo.html").read_text()
+    assert processes_of(process) == []
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_interrupt_leaves_neither_processes_nor_control_groups(tmp_path):
+    throttle = ["--throttle"] if can_throttle() else []
+    demo = subprocess.Popen(
+        [*DEMO, *throttle, "--out", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # In a background job of a shell, interrupts would be ignored from the start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    log = tmp_path / "demo-plain.jsonl"
+    while demo.poll() is None and not (log.exists() and log.read_text().count("\n") > 4):
+        time.sleep(0.1)
+    assert len(processes_of(demo)) >= 3
+    assert (GROUPS / f"evenstep-{demo.pid}").is_dir() == bool(throttle)
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=60)
+    assert (demo.returncode, err) == (130, ""), (out, err)
+    assert processes_of(demo) == []
+    assert not (GROUPS / f"evenstep-{demo.pid}").exists()
+
+
+def test_groups_are_removed_whatever_happens(tmp_path):
+    with pytest.raises(EvenstepError, match=r"CPUs cannot be throttled here: .*cgroup v1"):
+        Throttles([0.5], root=tmp_path).__enter__()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--workers", "1"], "--workers must be >= 2 to have somebody unequal, got 1"),
+        (["--workers", "49"], "--workers must leave 32 of 1536 samples for each, got 49"),
+        (["--throttle", "--workers", "5"], "--workers must be <= 4 with --throttle, got 5"),
+    ],
+)
+def test_impossible_demo_is_refused(tmp_path, capsys, argv, message):
+    assert main(["demo", "--out", str(tmp_path), *argv]) == 2
+    assert capsys.readouterr() == ("", f"evenstep: error: {message}\n")
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(120)
+def test_failing_worker_is_told_in_one_line(tmp_path):
+    (tmp_path / "sklearn.py").write_text("raise RuntimeError('no digits today')")
+    done = subprocess.run(
+        [*DEMO, "--out", str(tmp_path)], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, timeout=110,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"evenstep: error: the training failed .*RuntimeError: no digits today .*\n", done.stderr
+    )

@@ -1,0 +1,44 @@
+"""The examples run, and the README shows what they are."""
+
+import difflib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+STOCK, BALANCED = "examples/ddp_digits_stock.py", "examples/ddp_digits.py"
+
+
+def unified_diff():
+    stock, balanced = (
+        (ROOT / name).read_text().splitlines(keepends=True) for name in (STOCK, BALANCED)
+    )
+    return list(difflib.unified_diff(stock, balanced, STOCK, BALANCED, n=1))
+
+
+def test_readme_shows_the_difference_between_the_examples():
+    [shown] = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert shown == "".join(unified_diff())
+
+
+def test_three_lines_make_the_difference():
+    _, _, *changes = unified_diff()
+    assert sum(line.startswith("+") for line in changes) == 3
+    assert sum(line.startswith("-") for line in changes) <= 3
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("example", [STOCK, BALANCED])
+def test_example_learns_to_read_digits(example):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example],
+        cwd=ROOT, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", done.stdout, re.MULTILINE)
+    assert float(accuracy) > 90
