@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -26,9 +27,7 @@ def launch(work: Callable[..., Any], num_workers: int, *args: Any) -> Any:
     """Run `work(rank, *args)` in so many processes, and return what worker 0 returns."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(
-            _run, (work, num_workers, folder, args), nprocs=num_workers, join=True
-        )
+        spawn(_run, (work, num_workers, folder, args), nprocs=num_workers, join=True)
         return torch.load(Path(folder) / "result", weights_only=False)
 
 
@@ -112,9 +111,7 @@ class Stopwatch:
         self._last = now
 
 
-def run_iterations(
-    model: nn.Module, batches: Iterator[Any], count: int, watch: Stopwatch
-) -> None:
+def run_iterations(model: nn.Module, batches: Iterator[Any], count: int, watch: Stopwatch) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     watch.start()
     for _ in range(count):

@@ -57,9 +57,7 @@ def _reports(
 
 def table(repeat: int) -> Iterator[Row]:
     for policy, predictor in SETUPS:
-        costs = {
-            n: milliseconds(policy, predictor, n, repeat) for n in progress(WORKERS, policy)
-        }
+        costs = {n: milliseconds(policy, predictor, n, repeat) for n in progress(WORKERS, policy)}
         growth = math.log(costs[100_000] / costs[10_000]) / math.log(10)
         yield {
             "decision": policy + (f" x {predictor}" if predictor else ""),

@@ -46,14 +46,19 @@ def outcomes(predictor: str, scenario: str, seeds: list[int], iterations: int) -
 
 def table(names: list[str], seeds: list[int], iterations: int) -> Iterator[Row]:
     """Every predictor in every scenario: time over the oracle's, and RMSE."""
-    yield {"predictor": "best_of, to reach: at most", **{f"{s} time": g for s, g in TO_REACH.items()},
-           **{f"{s} rmse": "" for s in SCENARIOS}}
+    yield {
+        "predictor": "best_of, to reach: at most",
+        **{f"{s} time": g for s, g in TO_REACH.items()},
+        **{f"{s} rmse": "" for s in SCENARIOS},
+    }
     for i, name in enumerate(progress(names, "predictors")):
         runs = {s: outcomes(name, s, seeds, iterations) for s in SCENARIOS}
         if i == 0:
-            yield {"predictor": "knows the speed but for noise",
-                   **{f"{s} time": _knowing(runs[s]) for s in SCENARIOS},
-                   **{f"{s} rmse": "" for s in SCENARIOS}}
+            yield {
+                "predictor": "knows the speed but for noise",
+                **{f"{s} time": _knowing(runs[s]) for s in SCENARIOS},
+                **{f"{s} rmse": "" for s in SCENARIOS},
+            }
         figures = {s: [run.figures() for run in runs[s]] for s in SCENARIOS}
         yield {
             "predictor": name,

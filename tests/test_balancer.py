@@ -41,6 +41,14 @@ def first_reports(num_workers, cpu=1.0, memory=1.0):
     return reports_of(0, [0] * num_workers, [NAN] * num_workers, cpu, memory)
 
 
+@pytest.fixture(params=PREDICTORS)
+def predictor(request):
+    """The name of every predictor that can be made here."""
+    if request.param == "arima":
+        pytest.importorskip("statsmodels")
+    return request.param
+
+
 class Recorder:
     """A predictor that only writes down what it is taught."""
 
@@ -283,7 +291,6 @@ def test_change_of_members_keeps_the_total_and_what_was_learned(taught, members,
     assert taught.decide(Reports.silent(2, len(members))).total == 60
 
 
-@pytest.mark.parametrize("predictor", PREDICTORS)
 @pytest.mark.parametrize("policy", sorted(set(POLICIES) - set(SHARES)))
 def test_any_policy_goes_on_with_other_members(policy, predictor):
     balancer = Balancer(
@@ -381,7 +388,6 @@ def balancer_of(policy, predictor):
     )
 
 
-@pytest.mark.parametrize("predictor", PREDICTORS)
 @pytest.mark.parametrize("policy", [*SPECS, "proportional+every_n:n=3", "equal_finish+dead_band"])
 def test_restored_state_gives_the_same_further_plans(policy, predictor):
     speeds = [10, 30, 90]

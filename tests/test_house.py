@@ -14,7 +14,10 @@ import evenstep
 
 ROOT = Path(__file__).parent.parent
 FRAMEWORKS = ["torch", "tensorflow", "jax", "mxnet", "ray"]
-OPTIONAL = ["simpy", "rich", "matplotlib", "statsmodels", "scipy", "pandas", "thriftpy2"]
+OPTIONAL = [
+    "simpy", "rich", "matplotlib", "statsmodels", "scipy", "pandas", "thriftpy2", "psutil",
+    "sklearn",
+]  # fmt: skip
 
 
 def run(*command: object, cwd: Path = ROOT) -> str:

@@ -78,6 +78,15 @@ class DemoResult:
             f"By the clock, with all communication, {self.figures.num_iterations} iterations took "
             f"{_seconds(self.plain):.1f} s and {_seconds(self.balanced):.1f} s."
         )
+        yield from self._remarks()
+
+    def _remarks(self) -> Iterator[str]:
+        late = self.training["late_batches"]
+        if late:
+            yield (
+                f"This machine was busy: {late} batches took longer to compute than the emulated "
+                "devices would have, so that times are longer than theirs."
+            )
 
     def _how(self) -> str:
         if not self.settings.throttled:

@@ -16,11 +16,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.cli.demo_settings import POLICY, RUNS, DemoSettings
-from evenstep.clusters.cluster import Cluster
-from evenstep.measure.timer import HostTimer
 from evenstep.pytorch import Balancer
 from evenstep.workloads.digits import accuracy, digits, digits_net
-from evenstep.workloads.emulation import EmulatedDevice
+from evenstep.workloads.emulation import Curve, EmulatedDevice
 
 _TIMEOUT = timedelta(seconds=60)
 
@@ -32,43 +30,45 @@ def main() -> None:
     worker = dist.get_rank()
     if settings.throttled:
         Path(settings.throttled[worker], "cgroup.procs").write_text(str(os.getpid()))
-    nets = [_train(settings, run, worker) for run in RUNS]
+    runs = {run: _train(settings, run, worker) for run in RUNS}
+    late = torch.tensor(sum(timer.late for _, timer in runs.values()))
+    dist.all_reduce(late)
     if worker == 0:
-        settings.result.write_text(json.dumps(_compare(*nets)))
+        result = _compare(*(net for net, _ in runs.values()))
+        settings.result.write_text(json.dumps({**result, "late_batches": int(late)}))
     dist.destroy_process_group()
 
 
-def _train(settings: DemoSettings, run: str, worker: int) -> nn.Module:
-    """Train from the start, and return the net."""
-    cluster = settings.cluster
+def _train(settings: DemoSettings, run: str, worker: int) -> tuple[nn.Module, EmulatedDevice]:
+    """Train from the start, and return the net and the device that it was trained on."""
     net = digits_net(settings.seed, settings.width)
-    timer = HostTimer()
-    if not settings.throttled:
-        timer = _emulate(cluster, worker, net[0])
+    device = EmulatedDevice(_curve(settings, worker))
+    device.slow_down(net[0])
     model = DistributedDataParallel(net)
     balancer = Balancer(
         model,
-        cluster.total,
+        settings.cluster.total,
         mode=RUNS[run],
         policy=POLICY,
         log=str(settings.log(run)),
         names=settings.workers,
         source=settings.source,
-        timer=timer,
+        timer=device,
         summary=False,
     )
     _fit(model, balancer, settings)
     balancer.close()
-    return net
+    return net, device
 
 
-def _emulate(cluster: Cluster, worker: int, first_layer: nn.Module) -> EmulatedDevice:
+def _curve(settings: DemoSettings, worker: int) -> Curve:
+    """Return how long the worker's device takes; one that is really throttled just takes it."""
+    cluster = settings.cluster
+
     def curve(batch_size: int) -> float:
         return float(cluster.curves.times_at(np.full(cluster.num_workers, batch_size))[worker])
 
-    device = EmulatedDevice(curve)
-    device.slow_down(first_layer)
-    return device
+    return (lambda batch_size: 0.0) if settings.throttled else curve
 
 
 def _fit(model: nn.Module, balancer: Balancer, settings: DemoSettings) -> None:
@@ -79,7 +79,7 @@ def _fit(model: nn.Module, balancer: Balancer, settings: DemoSettings) -> None:
     for _ in range(settings.epochs):
         for images, labels in loader:
             loss = cross_entropy(model(images), labels)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             optimizer.zero_grad()
 

@@ -19,6 +19,9 @@ from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, requir
 from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidReport, MembershipError
 
+LONGEST = 1e9
+"""Seconds beyond which a batch processing time is no time: filters square it."""
+
 
 def _is_finite(value: object) -> TypeGuard[float]:
     """Whether it is a number, and one that a float can hold."""
@@ -63,8 +66,8 @@ class Report:
 
     >>> Report("w0", iteration=7, batch_size=32, batch_processing_time=-0.5)
     Traceback (most recent call last):
-    evenstep.errors.InvalidReport: batch processing time of worker w0 must be finite and > 0, \
-got -0.5
+    evenstep.errors.InvalidReport: batch processing time of worker w0 must be > 0 and at most \
+1e+09 s, got -0.5
     """
 
     worker: str
@@ -98,8 +101,10 @@ got -0.5
                 f"got {self.batch_size!r}"
             )
         t = self.batch_processing_time
-        if not (_is_finite(t) and t > 0):
-            raise InvalidReport(f"batch processing time {who} must be finite and > 0, got {t!r}")
+        if not (_is_finite(t) and 0 < t <= LONGEST):
+            raise InvalidReport(
+                f"batch processing time {who} must be > 0 and at most {LONGEST:g} s, got {t!r}"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,9 +177,7 @@ class Reports:
                 )
         if self.speeds is not None:
             ok = np.isfinite(self.speeds) & (self.speeds > 0)
-            require(
-                ok, "predicted speed must be finite and > 0", self.speeds, error=InvalidReport
-            )
+            require(ok, "predicted speed must be finite and > 0", self.speeds, error=InvalidReport)
         x, t = self.batch_sizes, self.times
         require(x >= 0, "batch size must be >= 0", x, error=InvalidReport)
         require(
@@ -184,8 +187,8 @@ class Reports:
             error=InvalidReport,
         )
         require(
-            np.isnan(t) | (np.isfinite(t) & (t > 0)),
-            "batch processing time must be finite and > 0",
+            np.isnan(t) | ((t > 0) & (t <= LONGEST)),
+            f"batch processing time must be > 0 and at most {LONGEST:g} s",
             t,
             error=InvalidReport,
         )

@@ -117,7 +117,9 @@ class Balancer:
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
         self.total = total
-        self.minimum = (2 if has_batch_norm(model) else 1) if minimum is None else minimum
+        self.fewest = 2 if has_batch_norm(model) else 1
+        """The smallest batch that the model can be trained on."""
+        self.minimum = self.fewest if minimum is None else minimum
         self.side_group = _side_group(group)
         device = next(model.parameters()).device
         # Before anything else is checked: who stops here alone leaves the others waiting.
@@ -133,6 +135,7 @@ class Balancer:
         )  # fmt: skip
         _check_sizes(total, self.minimum, self.num_workers)
         _check_names(names, self.num_workers)
+        _check_hook(comm_hook)
         chosen = choose_policy(mode, policy, shares, device, maximum)
         self._lag = 1 if device.type == "cuda" else 0
         self._core = CoreBalancer(
@@ -180,7 +183,8 @@ class Balancer:
         """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
 
         Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
-        `num_workers`, and the other settings of a DataLoader.
+        `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
+        a loader that only one of them will use.
         """
         loader = BalancedLoader(self, dataset, **settings)
         require_agreement(loader.common_settings, self.side_group)
@@ -365,6 +369,13 @@ def _check_sizes(total: int, minimum: int, num_workers: int) -> None:
 def _check_names(names: Sequence[str] | None, num_workers: int) -> None:
     if names is not None and len(names) != num_workers:
         raise InvalidSetting(f"names must be one per worker ({num_workers}), got {len(names)}")
+
+
+def _check_hook(hook: object) -> None:
+    if hook is None:
+        return
+    if not (isinstance(hook, tuple) and len(hook) == 2 and callable(hook[1])):
+        raise InvalidSetting(f"comm_hook must be (state, hook), got {hook!r}")
 
 
 def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:

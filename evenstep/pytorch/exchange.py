@@ -121,7 +121,7 @@ class GradientExchange(Generic[Ticket]):
             self._arrived.append(_Arrival(ticket, rows.clone(), None))
             return
         copy = rows.to("cpu", non_blocking=True)
-        copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied = torch.cuda.Event()
         copied.record()
         self._arrived.append(_Arrival(ticket, copy, copied))
 

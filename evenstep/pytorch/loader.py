@@ -49,7 +49,7 @@ class BalancedLoader:
         **loading: Any,
     ) -> None:
         self._balancer = balancer
-        self._dataset = dataset
+        self.dataset = dataset
         self._shuffle = shuffle
         self._sampler = sampler
         self._drop_last = drop_last
@@ -82,6 +82,11 @@ class BalancedLoader:
     def __len__(self) -> int:
         """The number of iterations of an epoch."""
         return num_iterations(self.num_samples, self._balancer.total, self._drop_last)
+
+    @property
+    def batch_size(self) -> int:
+        """This worker's batch size of the moment."""
+        return self._balancer.batch_size
 
     @property
     def common_settings(self) -> dict[str, Any]:
@@ -132,7 +137,7 @@ class BalancedLoader:
                 self._balancer.has_batch(sizes, (under_way.epoch, position))
                 # Before the batch is out: a checkpoint made in the loop's body comes after it.
                 self._position = position + 1
-                yield pin(batch) if self._pin_memory else batch  # type: ignore[no-untyped-call]
+                yield pin(batch) if self._pin_memory else batch
         finally:
             self._balancer.go_on(before, iteration)
         # Not after an evaluation, which a worker may well do alone.
@@ -187,15 +192,15 @@ class BalancedLoader:
     def _deal(self, under_way: _UnderWay, position: int, plan: Plan) -> tuple[list[Key], Ints]:
         """Return this worker's samples of an iteration, and the sizes of all workers.
 
-        A worker without samples gets a borrowed one, at weight 0.
+        A worker without samples gets as few as it can run, borrowed, at weight 0.
         """
         samples = slice_of(under_way.order, position, self._balancer.total)
         sizes = sizes_within(plan.sizes, len(samples), self._balancer.minimum)
         worker = self._balancer.worker
         mine = deal(samples, sizes, worker)
         if len(mine) == 0:
-            home = home_of(samples, len(sizes), worker)
-            mine = (home if len(home) else samples)[: max(1, self._balancer.minimum)]
+            home, fewest = home_of(samples, len(sizes), worker), self._balancer.fewest
+            mine = (home if len(home) >= fewest else samples)[:fewest]
         return [(under_way.epoch, index) for index in mine.tolist()], sizes
 
     def _batch(self, keys: list[Key], fetched: _Fetched | None) -> Any:
@@ -212,17 +217,17 @@ class BalancedLoader:
         return self._packing.collate([have[key] for key in keys])
 
     def _count_samples(self) -> int:
-        if isinstance(self._dataset, IterableDataset) or not hasattr(self._dataset, "__getitem__"):
+        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
             raise InvalidSetting(
                 "the dataset must be map-style (with __getitem__ and __len__): a stream cannot be "
-                f"dealt out sample by sample, got {type(self._dataset).__name__}"
+                f"dealt out sample by sample, got {type(self.dataset).__name__}"
             )
         if isinstance(self._sampler, DistributedSampler):
             raise InvalidSetting(
                 "the sampler must order the whole data set, which is dealt out to the workers "
                 "afterwards, got a DistributedSampler: leave it out"
             )
-        source = self._dataset if self._sampler is None else self._sampler
+        source = self.dataset if self._sampler is None else self._sampler
         try:
             return len(source)  # type: ignore[arg-type]
         except (TypeError, NotImplementedError):
@@ -248,7 +253,8 @@ class BalancedLoader:
                     f"the sampler must give as many samples as its length says, "
                     f"{self.num_samples}, got {len(indices)}"
                 )
-            dist.broadcast(indices, group_src=0, group=self._balancer.side_group)
+            group = self._balancer.side_group
+            dist.broadcast(indices, dist.get_global_rank(group, 0), group)
             self._sampled = (self._epoch, indices.numpy())
         return self._sampled[1]
 

@@ -15,7 +15,8 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
     bunch = load_digits()
     # The file is in the order in which people wrote: mixed, both parts have everybody's digits.
     order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
-    images = torch.tensor(bunch.images, dtype=torch.float32)[order].unsqueeze(1) / 16
+    images = torch.tensor(bunch.images, dtype=torch.float32)[order].unsqueeze(1)
+    images = (images - images.mean()) / images.std()
     labels = torch.tensor(bunch.target)[order]
     return (
         TensorDataset(images[:NUM_TRAINING], labels[:NUM_TRAINING]),
@@ -33,9 +34,9 @@ def digits_net(seed: int = 0, width: int = 8) -> nn.Sequential:
         torch.manual_seed(seed)
         return nn.Sequential(
             nn.Conv2d(1, width, kernel_size=3, padding=1),
-            nn.SiLU(),
+            nn.Tanh(),
             nn.Conv2d(width, 2 * width, kernel_size=3, padding=1),
-            nn.SiLU(),
+            nn.Tanh(),
             nn.AvgPool2d(2),
             nn.Flatten(),
             nn.Linear(2 * width * 16, 10),

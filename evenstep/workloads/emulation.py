@@ -22,7 +22,8 @@ class EmulatedDevice(HostTimer):
     """The timer of a worker whose batches last as long as a curve says.
 
     It counts as any host timer does. `slow_down` puts the sleep where an iteration's own work
-    ends: before the gradient that backward() gives last, which is the first layer's.
+    ends: before the gradient that backward() gives last, which is the first layer's. A curve of 0
+    emulates nothing.
     """
 
     def __init__(self, curve: Curve) -> None:
@@ -39,12 +40,13 @@ class EmulatedDevice(HostTimer):
 
     def batch(self, batch_size: int) -> None:
         super().batch(batch_size)
-        self._until = self._started + self._curve(batch_size)
+        seconds = self._curve(batch_size)
+        self._until = self._started + seconds if seconds > 0 else 0.0
 
     def slow_down(self, first_layer: nn.Module) -> None:
         """Sleep before each of the layer's gradients, until the emulated device is through."""
         for parameter in first_layer.parameters():
-            parameter.register_hook(self._sleep)  # type: ignore[no-untyped-call]
+            parameter.register_hook(self._sleep)
 
     def _sleep(self, gradient: torch.Tensor) -> None:
         left = self._until - time.perf_counter()

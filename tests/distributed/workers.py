@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parent.parent.parent
 START = 60.0
 """Seconds until a worker must be up: importing torch on a busy machine takes long."""
+FEWEST = 3
+"""Workers to start at once, as many as most tests need: they start side by side."""
 GRACE = 5.0
 """Seconds that the others have to come to an end after one has failed."""
 
@@ -82,7 +84,7 @@ class Workers:
         self, job: Callable[..., Any], *, count: int = 2, timeout: float = 60.0, **arguments: Any
     ) -> list[Any]:
         """Return what `job` returns, or the Failure it ends in, on each of `count` workers."""
-        self._ensure(count)
+        self._ensure(max(count, FEWEST))
         self._num_jobs += 1
         store = self._folder / f"job-{os.getpid()}-{self._num_jobs}"
         todo = Job(job.__module__, job.__qualname__, arguments, str(store), count)

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.conditions import Conditions
-from evenstep.clusters.scenarios import make_scenario
 from evenstep.core.arrays import Floats, Ints, as_floats, as_ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Decision
@@ -96,19 +94,6 @@ def play(
 
 def sizes_of(decisions: Sequence[Decision]) -> list[tuple[int, ...]]:
     return [tuple(decision.sizes.tolist()) for decision in decisions]
-
-
-class Clocked(Cluster):
-    """A cluster whose workers read a clock: without one, equal workers differ in the last bit."""
-
-    def times(self, sizes: Ints, at: Conditions) -> Floats:
-        return np.round(super().times(sizes, at), 9)
-
-
-def quiet_gpus(num_workers: int = 4) -> Cluster:
-    """Make scenario G without noise."""
-    cluster = make_scenario("G", num_workers, noisy=False)
-    return Clocked(**{field.name: getattr(cluster, field.name) for field in fields(cluster)})
 
 
 class Run:

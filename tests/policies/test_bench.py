@@ -102,9 +102,9 @@ def test_a_worker_that_may_have_no_samples_is_not_tried():
     limits = Limits.of(3, minimum=0, cap=[99, 99, 0])
 
     def times(k, sizes):
-        return np.array([0.1, 0.112, 0.1]) + 0.01 * sizes
+        return np.array([0.1, 0.116, 0.1]) + 0.01 * sizes
 
-    # Nor do the others move for the 0.3 % that are to be gained, as they would for a trial.
+    # Nor do the others move for the 0.7 % that are to be gained, as they would for a trial.
     assert changes(play(policy, times, [48, 48, 0], 30, limits)) == {0: (48, 48, 0)}
 
 

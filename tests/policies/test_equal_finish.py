@@ -7,7 +7,7 @@ from evenstep.clusters.scenarios import gpu, make_scenario
 from evenstep.core.limits import Limits
 from evenstep.errors import InvalidSetting
 from evenstep.policies import EqualFinish
-from tests.policies.examples import Run, play, quiet_gpus, sizes_of, view_of
+from tests.policies.examples import Run, play, sizes_of, view_of
 
 
 def lines(overheads, seconds):
@@ -20,7 +20,7 @@ def first_plan(times, current, policy=EqualFinish(), **more):  # noqa: B008
 
 
 def test_the_four_gpus_stand_at_the_optimum_by_iteration_5_and_soon_after_the_change():
-    run = Run(quiet_gpus(), "equal_finish", iterations=200)
+    run = Run(make_scenario("G", noisy=False), "equal_finish", iterations=200)
     assert run.sizes[149] == (89, 21, 12, 6)
     assert run.stands_from(0, 150) <= 5
     assert run.sizes[199] == (100, 8, 13, 7)
@@ -28,7 +28,7 @@ def test_the_four_gpus_stand_at_the_optimum_by_iteration_5_and_soon_after_the_ch
 
 
 def test_it_settles_with_plans_that_come_late_too():
-    run = Run(quiet_gpus(), "equal_finish", iterations=150, delay=1)
+    run = Run(make_scenario("G", noisy=False), "equal_finish", iterations=150, delay=1)
     assert run.sizes[149] == (89, 21, 12, 6)
     assert run.stands_from(0, 150) <= 12
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from evenstep.clusters.scenarios import gpu
+from evenstep.clusters.scenarios import gpu, make_scenario
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Advice
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Stepwise
 from evenstep.policies.stepwise import FAST, FINE
-from tests.policies.examples import Run, play, quiet_gpus, sizes_of, view_of
+from tests.policies.examples import Run, play, sizes_of, view_of
 
 
 def constant(*times):
@@ -33,7 +33,7 @@ def decide(policy, times, boundaries=5, **more):
 @pytest.mark.parametrize("policy", ["stepwise", "stepwise:literal=true"])
 @pytest.mark.parametrize(("delay", "fine_from", "stands_from"), [(0, 17, 39), (1, 29, 55)])
 def test_the_four_gpus_are_balanced_as_in_the_paper(policy, delay, fine_from, stands_from):
-    run = Run(quiet_gpus(), policy, iterations=150, delay=delay)
+    run = Run(make_scenario("G", noisy=False), policy, iterations=150, delay=delay)
     assert run.begins(FINE) == fine_from
     assert run.sizes[149] == (89, 21, 12, 6)
     assert run.stands_from(0, 150) == stands_from
@@ -123,6 +123,12 @@ def test_to_the_letter_the_leader_must_have_memory_before_the_step():
     assert fits.sizes.tolist() == [37, 27]
     full = decide(policy, [0.1, 0.3], current=[32, 32], device_memory=[0.96, 0.5])
     assert full.sizes.tolist() == [32, 32]
+
+
+def test_to_the_letter_a_leader_at_its_limit_stops_the_move():
+    policy, limits = Stepwise(literal=True), Limits.of(3, cap=[36, 99, 99])
+    decision = decide(policy, [0.1, 0.2, 0.3], current=[32, 32, 32], limits=limits)
+    assert decision.sizes.tolist() == [32, 32, 32]
 
 
 def test_the_next_fastest_leads_where_the_fastest_has_no_room():

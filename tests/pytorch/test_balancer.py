@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from evenstep import runlog
 from evenstep.core.plan import Decision
@@ -126,6 +126,66 @@ def test_batch_norm_makes_the_minimum_two_also_in_a_tail_that_one_worker_has_alo
     assert workers.run(smallest, batch_norm=False)[0] == (1, 1, 1)
 
 
+def benched():
+    with balanced(8, net(batch_norm=True), policy=cycle((8, 0)), minimum=0) as balancer:
+        model = model_of(balancer)
+        sizes = []
+        for samples, _ in balancer.loader(data(8 * 2)):
+            sizes.append(len(samples))
+            model(samples).sum().backward()
+        return sizes, balancer._exchange.share.samples
+
+
+def test_benched_worker_borrows_as_many_samples_as_batch_norm_needs(workers):
+    assert workers.run(benched) == [([8, 8], 8), ([2, 2], 0)]
+
+
+def behind(num_iterations):
+    """Stand in for a device that runs ahead: plans hold one iteration later."""
+    table = [(1, 11), (2, 10), (3, 9), (4, 8), (5, 7)]
+    with balanced(12, policy=cycle(*table)) as balancer:
+        balancer._exchange._lag = balancer._core.delay = 1
+        noted = note_reports(balancer)
+        sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]
+        at = [done.iteration for _, done in noted]
+    return sizes, at, len(noted)
+
+
+def _exchanged(balancer, num_iterations):
+    for batch in balancer.loader(Indices(12 * num_iterations)):
+        yield batch
+        exchange(balancer)
+
+
+def test_plans_hold_one_iteration_later_where_the_device_runs_ahead(workers):
+    (sizes, at, at_the_end), _ = workers.run(behind, num_iterations=5)
+    assert sizes == [1, 1, 2, 3, 4]
+    assert at == [0, 1, 2]
+    # Closing waits for what is still on its way.
+    assert at_the_end == 5
+
+
+def in_a_group():
+    """Train in workers 1 and 2 of three, with a sampler."""
+    group = dist.new_group([1, 2])
+    if dist.get_rank() == 0:
+        return None
+    model = DistributedDataParallel(net(), process_group=group)
+    balancer = Balancer(model, 12, policy=cycle((2, 10), (9, 3)), summary=False)
+    loader = balancer.loader(Indices(36), sampler=RandomSampler(range(36)))
+    batches = visited(balancer, loader)
+    balancer.close()
+    return balancer.worker, batches, balancer.mean(balancer.worker)
+
+
+def test_balancer_works_in_a_group_of_some_workers(workers):
+    _, (first, some, mean), (second, others, same) = workers.run(in_a_group, count=3)
+    assert (first, second) == (0, 1)
+    assert sorted(i for batch in some + others for i in batch) == list(range(36))
+    assert [len(batch) for batch in some] == [2, 9, 2]
+    assert mean == same == pytest.approx(10 / 12)
+
+
 def buffers():
     """Return running means: of each worker alone, as averaged at the end, and weighted by hand."""
     with balanced(8, net(batch_norm=True), policy=cycle((2, 6))) as balancer:
@@ -226,6 +286,9 @@ def mistake(which):
         "not whole": (8.5, {}),
         "maximum": (8, {"maximum": 3}),
         "names": (8, {"names": ["a"]}),
+        "hook": (8, {"comm_hook": default_hooks.allreduce_hook}),
+        "policy": (8, {"policy": "fastest"}),
+        "predictor": (8, {"predictor": "crystal_ball"}),
     }
     total, settings = arguments.get(which, (8, {}))
     balancer = Balancer(model, total, summary=False, **settings)
@@ -233,6 +296,7 @@ def mistake(which):
         if which == "two balancers":
             Balancer(model, 8)
         sets: dict[str, Any] = {
+            "loader": DataLoader(Indices(20)),
             "stream": Stream(),
             "endless": Endless(),
             "lengths": Indices(20 + worker),
@@ -263,11 +327,15 @@ MISTAKES = {
     "not whole": "total must be an integer, got 8.5",
     "maximum": "add up to 6, less than the total 8",
     "names": "names must be one per worker (2), got 1",
+    "hook": "comm_hook must be (state, hook), got <function allreduce_hook",
+    "policy": "policy must be one of even",
+    "predictor": "predictor must be one of ",
     "not wrapped": "the model must be wrapped in DistributedDataParallel, got Sequential",
     "no process group": "a process group must be there first: start the script with torchrun",
     "two balancers": "a model can have one Balancer, and this one has one already",
     "hooked before": "Balancer(..., comm_hook=(state, hook))",
     "stream": "the dataset must be map-style",
+    "loader": "must be map-style (with __getitem__ and __len__)",
     "endless": "the dataset must have a length, so that an epoch has an end, got Endless",
     "lengths": "dataset length must be the same on all workers, got 20 on worker 0 and 21",
     "seed of one": "seed must be the same on all workers, got 0 on worker 0 and 1 on worker 1",
@@ -362,6 +430,19 @@ def test_state_of_the_balancer_survives_a_restart(workers):
         assert first == [15, 45]
         assert iteration == 12
         assert after == [15, 45]
+
+
+def foreign_checkpoint():
+    with balanced(60) as balancer:
+        state = balancer.state_dict()
+    with balanced(80) as balancer:
+        balancer.load_state_dict(state)
+
+
+def test_checkpoint_of_another_total_is_refused(workers):
+    for failure in workers.failures(foreign_checkpoint):
+        assert failure.kind == "StateFileError"
+        assert "must be >= 0 and add up to 80, got [30, 30]" in failure.message
 
 
 def threads_after_closing():

@@ -112,18 +112,23 @@ def test_reports_travel_beside_gradients_that_cannot_carry_them(workers):
         assert sizes == [3, 13]
 
 
-def nothing_counts_that_is_not_a_number():
-    """Let a worker without samples have a gradient that is not a number."""
-    with balanced(6, policy=cycle([6, 0]), minimum=0) as balancer:
-        model = model_of(balancer)
-        for samples, _ in balancer.loader(data(6)):
-            factor = float("nan") if balancer.batch_size == 0 else 1.0
-            (model(samples).mean() * factor).backward()
-        return bool(gradients(model).isfinite().all())
+def without_samples(ddp, hook):
+    """Let a worker without samples have gradients that are not numbers."""
+    model = DistributedDataParallel(net(), **ddp)
+    comm_hook = (None, default_hooks.allreduce_hook) if hook else None
+    balancer = Balancer(model, 6, policy=cycle([6, 0]), minimum=0, summary=False,
+                        comm_hook=comm_hook)  # fmt: skip
+    for samples, _ in balancer.loader(data(18)):
+        factor = float("nan") if balancer.batch_size == 0 else 1.0
+        (model(samples).mean() * factor).backward()
+    balancer.close()
+    return bool(gradients(model).isfinite().all())
 
 
-def test_gradient_of_a_borrowed_sample_is_left_out_be_it_not_a_number(workers):
-    assert workers.run(nothing_counts_that_is_not_a_number) == [True, True]
+@pytest.mark.parametrize("hook", [False, True])
+@pytest.mark.parametrize("ddp", [{}, {"bucket_cap_mb": 0.0001}], ids=["one bucket", "buckets"])
+def test_gradient_of_a_borrowed_sample_is_left_out_be_it_not_a_number(workers, ddp, hook):
+    assert workers.run(without_samples, ddp=ddp, hook=hook) == [True, True]
 
 
 SIZES = [(4, 12), (15, 1), (8, 8), (1, 15), (9, 7)]
@@ -228,7 +233,8 @@ def evaluated_before(accumulating, leave):
         pieces = 2 if accumulating else 1
         for i, (samples, labels) in enumerate(balancer.loader(data(16 * pieces), shuffle=False)):
             for others, _ in validation:
-                model(others)
+                with torch.no_grad():
+                    model(others)
                 if leave:
                     break
             if i < pieces - 1:
@@ -280,11 +286,11 @@ def test_autocast_and_gradient_scaler_work(workers):
 
 
 def means(pieces):
-    """Return means over the iteration, with the sizes of each."""
+    """Return the means over a whole iteration and over a tail, perhaps accumulating both."""
     with balanced(8, policy=cycle((1, 7), (6, 2)), warm_up=0) as balancer:
         model = model_of(balancer)
         found = []
-        for i, (samples, _) in enumerate(balancer.loader(data(24), shuffle=False)):
+        for i, (samples, _) in enumerate(balancer.loader(data(11), shuffle=False)):
             found.append(balancer.mean(samples.double().mean()))
             if pieces == 2 and i % 2 == 0:
                 with model.no_sync():
@@ -296,7 +302,7 @@ def means(pieces):
 
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_mean_weighs_by_the_samples_of_the_iteration(workers, pieces):
-    samples, _ = data(24)[:]
-    wanted = samples.double().view(3, 8, -1).mean((1, 2)).tolist()
+    samples, _ = data(11)[:]
+    wanted = [samples[:8].double().mean().item(), samples[8:].double().mean().item()]
     for found in workers.run(means, pieces=pieces):
         assert found == pytest.approx(wanted, rel=1e-6)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import multiprocessing
 import random
+import time
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -39,6 +42,8 @@ def sizes_of(batches):
 def two_epochs(num_samples, table=TABLE, **settings):
     with balanced(TOTAL, policy=cycle(*table) if table else "even") as balancer:
         loader = balancer.loader(Indices(num_samples), **settings)
+        assert len(loader.dataset) == num_samples
+        assert loader.batch_size == balancer.batch_size
         return [visited(balancer, loader) for _ in range(2)], len(loader)
 
 
@@ -300,6 +305,29 @@ def test_looking_at_a_batch_on_one_worker_changes_nothing(workers):
 def test_set_epoch_chooses_the_order(workers):
     passes = run_left_early(workers, how="set_epoch")
     assert passes == [slices(shuffled(36, 0, 10 + number).tolist()) for number in range(3)]
+
+
+def abandoned_loader():
+    """Return how long loading processes live after nobody uses their loader any more."""
+    with balanced(TOTAL) as balancer:
+        before = {child.pid for child in multiprocessing.active_children()}
+        loader = balancer.loader(Indices(36), num_workers=1, persistent_workers=True)
+        gc.disable()
+        try:
+            visited(balancer, loader)
+            begun = time.monotonic()
+            del loader
+            left = {child.pid for child in multiprocessing.active_children()} - before
+            return len(left), time.monotonic() - begun
+        finally:
+            gc.enable()
+
+
+def test_loader_that_nobody_uses_ends_its_processes_at_once(workers):
+    for left, seconds in workers.run(abandoned_loader):
+        assert left == 0
+        # Torch waits 5 seconds for processes that it cannot tell to end.
+        assert seconds < 4
 
 
 def two_loaders():

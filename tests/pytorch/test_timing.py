@@ -32,16 +32,15 @@ class Slow(nn.Module):
         return outputs
 
 
-def beside_a_slow_colleague(batch_norm, mean_before_backward=False, hook=None):
-    """Return the fast worker's median time, beside an equal worker and beside a slow one."""
-    net_ = Slow(net(batch_norm=batch_norm))
-    policy = cycle((4, 4))
-    with balanced(TOTAL, net_, policy=policy) as balancer:
+def beside_a_slow_colleague(batch_norm, mean_before_backward=False):
+    """Return typical times of both workers, with equal work and with one ten times as slow."""
+    inner = Slow(net(batch_norm=batch_norm))
+    with balanced(TOTAL, inner, policy=cycle((4, 4))) as balancer:
         model = model_of(balancer)
         noted = note_reports(balancer)
         loader = balancer.loader(data(TOTAL * 7))
         for factor in (1, 10):
-            net_.seconds = WORK * (factor if balancer.worker == 1 else 1)
+            inner.seconds = WORK * (factor if balancer.worker == 1 else 1)
             for samples, _ in loader:
                 loss = model(samples).sum()
                 if mean_before_backward:
@@ -49,7 +48,9 @@ def beside_a_slow_colleague(batch_norm, mean_before_backward=False, hook=None):
                 loss.backward()
         balancer.close()
         times = np.array([reports.times for reports, _ in noted])
-        return np.nanmedian(times[:7], axis=0).tolist(), np.median(times[7:], axis=0).tolist()
+        # A busy machine may delay some iterations, but not all of them.
+        equal, unequal = (np.nanquantile(part, 0.3, axis=0) for part in (times[:7], times[7:]))
+        return equal.tolist(), unequal.tolist()
 
 
 @pytest.mark.parametrize(
@@ -116,10 +117,9 @@ def test_time_spent_elsewhere_does_not_count(workers, how):
         times, sizes = zip(*rows, strict=True)
         pieces = 2 if how == "no_sync" else 1
         assert set(map(tuple, sizes)) == {(2 * pieces, 6 * pieces)}
-        # The first forward pass may be slow on a busy machine.
-        for seconds in times[1:]:
-            for t in seconds:
-                assert 0.01 * pieces <= t < ELSEWHERE
+        # A busy machine may delay some iterations, but not all of them.
+        for t in np.min(times[1:], axis=0):
+            assert 0.01 * pieces <= t < ELSEWHERE
 
 
 def extra_exchanges():
