@@ -34,7 +34,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.1rem; margin: 2re
 img { width: 100%; height: auto; background: #fff; border-radius: .5rem }
 .wide { overflow-x: auto }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .75rem; text-align: right; border-bottom: 1px solid var(--rule) }
+th, td { padding: .3rem .75rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--rule) }
 th:first-child, td:first-child { text-align: left }
 th[colspan] { text-align: center } .wide + .pale { margin-top: .75rem }
 """
