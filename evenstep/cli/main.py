@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,9 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; ``argv`` is that of the process by default."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal without our letters gets question marks, not a traceback.
+        sys.stdout.reconfigure(errors="replace")
     try:
         try:
             return _run(sys.argv[1:] if argv is None else argv)

@@ -31,6 +31,7 @@ from evenstep.engines.virtual import Iteration
 from evenstep.errors import InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS
+from evenstep.runlog.plot import check_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,6 +64,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.plot is not None:
+        # Now, not after a long run.
+        check_format(args.plot)
     seeds = [args.seed] if args.seeds is None else parse_seeds(args.seeds)
     first = _cluster(args, seeds[0])
     setup = Setup.of(first, args.policy, args.predictor, args.delay)

@@ -23,7 +23,7 @@ from enum import Enum
 from evenstep.balancer import Balancer
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report, Reports
-from evenstep.errors import InvalidReport, MembershipError, OutOfTurn
+from evenstep.errors import EvenstepError, InvalidReport, MembershipError, OutOfTurn
 
 HORIZON = 4
 """Boundaries that a report may be ahead of the one that is being collected."""
@@ -116,7 +116,13 @@ class Session:
                 )
             return Receipt.REPEATED
         self._reports.setdefault(report.iteration, {})[report.worker] = report
-        return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
+        try:
+            closed = self._advance()
+        except EvenstepError:
+            # No plan can be made: what was refused may come again.
+            self._reports.get(report.iteration, {}).pop(report.worker, None)
+            raise
+        return Receipt.COMPLETED if closed else Receipt.ACCEPTED
 
     def join(self, worker: str) -> int:
         """Make a worker a member, and return the first boundary that it takes part in."""

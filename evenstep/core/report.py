@@ -19,8 +19,8 @@ from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, requir
 from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidReport, MembershipError
 
-LONGEST = 1e9
-"""Seconds beyond which a batch processing time is no time: filters square it."""
+SHORTEST, LONGEST = 1e-9, 1e9
+"""Seconds between which a batch processing time must lie: filters square it and divide by it."""
 
 
 def _is_finite(value: object) -> TypeGuard[float]:
@@ -66,7 +66,7 @@ class Report:
 
     >>> Report("w0", iteration=7, batch_size=32, batch_processing_time=-0.5)
     Traceback (most recent call last):
-    evenstep.errors.InvalidReport: batch processing time of worker w0 must be > 0 and at most \
+    evenstep.errors.InvalidReport: batch processing time of worker w0 must be from 1e-09 to \
 1e+09 s, got -0.5
     """
 
@@ -101,9 +101,9 @@ class Report:
                 f"got {self.batch_size!r}"
             )
         t = self.batch_processing_time
-        if not (_is_finite(t) and 0 < t <= LONGEST):
+        if not (_is_finite(t) and SHORTEST <= t <= LONGEST):
             raise InvalidReport(
-                f"batch processing time {who} must be > 0 and at most {LONGEST:g} s, got {t!r}"
+                f"batch processing time {who} must be from {SHORTEST:g} to {LONGEST:g} s, got {t!r}"
             )
 
 
@@ -187,8 +187,8 @@ class Reports:
             error=InvalidReport,
         )
         require(
-            np.isnan(t) | ((t > 0) & (t <= LONGEST)),
-            f"batch processing time must be > 0 and at most {LONGEST:g} s",
+            np.isnan(t) | ((t >= SHORTEST) & (t <= LONGEST)),
+            f"batch processing time must be from {SHORTEST:g} to {LONGEST:g} s",
             t,
             error=InvalidReport,
         )

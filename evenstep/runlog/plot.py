@@ -69,13 +69,18 @@ def plot(
     times below. `series` are iteration times, in seconds, to compare with: label to one value per
     iteration of the run log, such as those of plain BSP and of the oracle.
     """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise InvalidSetting(f"a plot must be a {' or '.join(FORMATS)} file, got {str(path)!r}")
+    check_format(path)
     others = {
         label: _checked(label, times, run_log.num_iterations)
         for label, times in (series or {}).items()
     }
     _save(run_log, Numbers.of(run_log, others), Path(path))
+
+
+def check_format(path: str | os.PathLike[str]) -> None:
+    """Raise InvalidSetting unless the file's ending is one that can be drawn."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise InvalidSetting(f"a plot must be a {' or '.join(FORMATS)} file, got {str(path)!r}")
 
 
 def _checked(label: str, times: ArrayLike, num_iterations: int) -> Floats:
