@@ -24,7 +24,7 @@ from evenstep.measure.throttle import CpuThrottle
 
 TOTAL = 64
 SIZES = [8, 24, 40, 56]
-WIDTH = 48
+WIDTH = 96
 TO_REACH = 0.9
 WITHIN = 0.10
 
