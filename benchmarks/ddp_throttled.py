@@ -1,8 +1,8 @@
 """Two DDP workers on a core each, one really throttled: how much of the ideal speedup is reached.
 
-Measured on this machine with real training. The ideal comes from each worker's own solo times,
-measured in the same run: the best split of the total over two lines fitted to them. A second part
-throttles in mid-run and looks how soon the new optimum is reached.
+Measured on this machine with real training. The ideal comes from each worker's own solo times (no
+exchange), measured in the same run: the best split of the total over two lines fitted to them. A
+second part throttles in mid-run and looks how soon the new optimum is reached.
 
     python -m benchmarks.ddp_throttled [--quotas 0.5,0.25] [--rounds 3] [--json]
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks import ddp
 from benchmarks.report import Row, show
-from evenstep.measure.throttle import CpuThrottle
+from evenstep.errors import EvenstepError
+from evenstep.measure.throttle import Throttles, set_share
 
 TOTAL = 64
 SIZES = [8, 24, 40, 56]
@@ -29,38 +31,35 @@ TO_REACH = 0.9
 WITHIN = 0.10
 
 
-def work(rank: int, quotas: list[float], rounds: int, iterations: int) -> dict[str, Any]:
+def work(
+    rank: int, groups: list[str], quotas: list[float], rounds: int, iterations: int
+) -> dict[str, Any]:
     os.sched_setaffinity(0, {rank % (os.cpu_count() or 1)})
+    group = groups[rank]
+    (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
     data = ddp.images(4096)
-    throttle = CpuThrottle([os.getpid()], f"worker-{rank}")
-    try:
-        steady = [
-            _steady(rank, data, throttle, quota, iterations)
-            for quota in quotas
-            for _ in range(rounds)
-        ]
-        sudden = [_sudden(rank, data, throttle, quota) for quota in quotas for _ in range(rounds)]
-    finally:
-        throttle.close()
+    steady = [
+        _steady(rank, data, group, quota, iterations) for quota in quotas for _ in range(rounds)
+    ]
+    sudden = [_sudden(rank, data, group, quota) for quota in quotas for _ in range(rounds)]
     return {"steady": steady, "sudden": sudden}
 
 
-def _limit(rank: int, throttle: CpuThrottle, quota: float | None) -> None:
-    throttle.limit(quota if rank == 1 else None)
+def _limit(rank: int, group: str, quota: float | None) -> None:
+    set_share(group, quota if rank == 1 else None)
     dist.barrier()
 
 
-def _lines(rank: int, data: Any) -> list[tuple[float, float]]:
-    """Return (intercept, slope) of both workers' solo times, one measured after the other."""
-    mine: tuple[float, float] = (0.0, 0.0)
-    for turn in range(2):
-        if turn == rank:
-            times = ddp.solo_times(ddp.conv_net(WIDTH), data, SIZES, repeat=8)
-            slope, intercept = np.polyfit(SIZES, times, 1)
-            mine = (float(intercept), float(slope))
-        dist.barrier()
+def _lines(data: Any) -> list[tuple[float, float]]:
+    """Return (intercept, slope) of both workers' solo times: without any exchange, but at once.
+
+    Cores slow each other down when both work, as they do in training; measured one after the
+    other, the ideal would be one that no split can reach.
+    """
+    times = ddp.solo_times(ddp.conv_net(WIDTH), data, SIZES, repeat=8)
+    slope, intercept = np.polyfit(SIZES, times, 1)
     both: list[Any] = [None, None]
-    dist.all_gather_object(both, mine)
+    dist.all_gather_object(both, (float(intercept), float(slope)))
     return both
 
 
@@ -71,9 +70,9 @@ def _optimum(lines: list[tuple[float, float]]) -> tuple[float, float]:
     return float(joined[TOTAL // 2 - 1]), float(joined.min())
 
 
-def _steady(rank: int, data: Any, throttle: CpuThrottle, quota: float, iterations: int) -> Row:
-    _limit(rank, throttle, quota)
-    even, best = _optimum(_lines(rank, data))
+def _steady(rank: int, data: Any, group: str, quota: float, iterations: int) -> Row:
+    _limit(rank, group, quota)
+    even, best = _optimum(_lines(data))
     plain = ddp.Stopwatch()
     model = DistributedDataParallel(ddp.conv_net(WIDTH))
     ddp.run_iterations(model, ddp.forever(ddp.plain_loader(data, TOTAL)), iterations, plain)
@@ -82,7 +81,7 @@ def _steady(rank: int, data: Any, throttle: CpuThrottle, quota: float, iteration
         loader = balancer.loader(data)
         ddp.run_iterations(wrapped, ddp.forever(loader), iterations, watch)
         sizes = balancer.plan.sizes.tolist()
-    _limit(rank, throttle, None)
+    _limit(rank, group, None)
     skip = iterations // 3
     speedup = float(np.median(plain.times[skip:]) / np.median(watch.times[skip:]))
     return {
@@ -96,19 +95,19 @@ def _steady(rank: int, data: Any, throttle: CpuThrottle, quota: float, iteration
     }
 
 
-def _sudden(rank: int, data: Any, throttle: CpuThrottle, quota: float) -> Row:
+def _sudden(rank: int, data: Any, group: str, quota: float) -> Row:
     """Throttle after 20 iterations; compare iterations 10 to 40 after it with the late ones."""
-    _limit(rank, throttle, quota)
-    _, best = _optimum(_lines(rank, data))
-    _limit(rank, throttle, None)
+    _limit(rank, group, quota)
+    _, best = _optimum(_lines(data))
+    _limit(rank, group, None)
     watch = ddp.Stopwatch()
     with ddp.balanced(ddp.conv_net(WIDTH), TOTAL) as (wrapped, balancer):
         batches = ddp.forever(balancer.loader(data))
         ddp.run_iterations(wrapped, batches, 20, watch)
-        _limit(rank, throttle, quota)
+        _limit(rank, group, quota)
         after = ddp.Stopwatch()
         ddp.run_iterations(wrapped, batches, 60, after)
-    _limit(rank, throttle, None)
+    _limit(rank, group, None)
     soon, late = (float(np.median(after.times[part])) for part in (slice(10, 25), slice(35, None)))
     return {
         "quota": quota,
@@ -135,12 +134,13 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=45)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    reason = CpuThrottle.why_not()
-    if reason is not None:
-        print(f"skipped: {reason}")
-        return
     quotas = [float(quota) for quota in args.quotas.split(",")]
-    result = ddp.launch(work, 2, quotas, args.rounds, args.iterations)
+    try:
+        with Throttles([1.0, 1.0]) as throttles:
+            result = ddp.launch(work, 2, throttles.groups, quotas, args.rounds, args.iterations)
+    except EvenstepError as error:
+        print(f"skipped: {error}")
+        return
     steady = list(_medians(result["steady"], quotas))
     for row in steady:
         row["reached"] = "yes" if row["share of ideal"] >= TO_REACH else "NO"

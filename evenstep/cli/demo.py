@@ -30,8 +30,8 @@ from evenstep.cli.demo_settings import RUNS, SHARES, DemoSettings
 from evenstep.cli.demo_view import DemoView
 from evenstep.cli.following import Follower, Latest
 from evenstep.cli.processes import Torchrun
-from evenstep.cli.throttling import Throttles
 from evenstep.errors import InvalidSetting
+from evenstep.measure.throttle import Throttles
 from evenstep.workloads import NUM_TRAINING
 
 _WORKER = "evenstep.cli.demo_worker"

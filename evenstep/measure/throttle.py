@@ -1,84 +1,46 @@
-"""Throttling: really slows a process down, by a CPU quota on its cgroup.
-
-For demos, benchmarks and experiments. A short period (10 ms) makes the slowdown smooth: with the
-kernel's default of 100 ms iterations are either undisturbed or stalled.
-"""
+"""Throttling: control groups (v1) that really leave a worker a share of a CPU."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError
 
 _PERIOD = 10_000
-"""Microseconds."""
-_V1 = Path("/sys/fs/cgroup/cpu")
-_V2 = Path("/sys/fs/cgroup")
+"""Microseconds: with the usual 100 ms, an iteration has one period or two, and nothing between."""
+
+_ROOT = Path("/sys/fs/cgroup/cpu")
 
 
-class CpuThrottle:
-    """A cgroup of its own for some processes, with a quota that can be changed.
+class Throttles:
+    """One control group per share of a CPU; a process writes itself into its `cgroup.procs`."""
 
-    Needs a cgroup file system that may be written to; `CpuThrottle.why_not()` says what is missing.
-    """
+    def __init__(self, shares: Sequence[float], root: Path = _ROOT) -> None:
+        self._folder = root / f"evenstep-{os.getpid()}"
+        self.groups: list[str] = []
+        self._shares = shares
 
-    def __init__(self, pids: list[int], name: str = "") -> None:
-        reason = self.why_not()
-        if reason is not None:
-            raise InvalidSetting(f"CPUs cannot be throttled here: {reason}")
-        base = _base()
-        assert base is not None
-        self._folder = base / f"evenstep-{os.getpid()}-{name or pids[0]}"
-        self._before = {pid: _group_of(pid, base) for pid in pids}
-        self._folder.mkdir()
-        for pid in pids:
-            (self._folder / "cgroup.procs").write_text(str(pid))
-
-    @staticmethod
-    def why_not() -> str | None:
-        """Return why throttling is not possible here, or None if it is."""
-        base = _base()
-        if base is None:
-            return "there is no cgroup file system with a cpu controller"
-        if not os.access(base, os.W_OK):
-            return f"{base} may not be written to (root's rights are needed)"
-        return None
-
-    def limit(self, cpus: float | None) -> None:
-        """Let the processes have so many CPUs' worth of time; None lifts the quota."""
-        if cpus is not None and not cpus > 0:
-            raise InvalidSetting(f"a CPU quota must be > 0 CPUs, got {cpus}")
-        if (self._folder / "cpu.max").exists():
-            quota = "max" if cpus is None else str(int(cpus * _PERIOD))
-            (self._folder / "cpu.max").write_text(f"{quota} {_PERIOD}")
-            return
-        (self._folder / "cpu.cfs_period_us").write_text(str(_PERIOD))
-        quota = "-1" if cpus is None else str(int(cpus * _PERIOD))
-        (self._folder / "cpu.cfs_quota_us").write_text(quota)
-
-    def close(self) -> None:
-        """Put the processes back where they were, and leave nothing behind."""
-        if not self._folder.exists():
-            return
-        base = _base()
-        assert base is not None
-        for text in (self._folder / "cgroup.procs").read_text().split():
-            home = self._before.get(int(text), base)
-            with contextlib.suppress(OSError):
-                ((home if home.exists() else base) / "cgroup.procs").write_text(text)
-        # A process that has just ended stays in its group for a moment.
-        for _ in range(100):
-            with contextlib.suppress(OSError):
-                self._folder.rmdir()
-            if not self._folder.exists():
-                return
-            time.sleep(0.02)
-
-    def __enter__(self) -> CpuThrottle:
+    def __enter__(self) -> Throttles:
+        try:
+            if not (self._folder.parent / "cpu.cfs_quota_us").is_file():
+                raise OSError(f"{self._folder.parent} is no cgroup v1 CPU controller with quotas")
+            self._folder.mkdir()
+            for i, share in enumerate(self._shares):
+                group = self._folder / f"worker-{i}"
+                group.mkdir()
+                (group / "cpu.cfs_period_us").write_text(str(_PERIOD))
+                set_share(str(group), share)
+                self.groups.append(str(group))
+        except OSError as problem:
+            self.remove()
+            raise EvenstepError(
+                f"CPUs cannot be throttled here: {problem}; it takes Linux, cgroup v1 and the "
+                "right to write there (usually root)"
+            ) from None
         return self
 
     def __exit__(
@@ -87,22 +49,32 @@ class CpuThrottle:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the groups; the processes in them must have ended, or be about to."""
+        if not self._folder.is_dir():
+            return
+        for group in [*self._folder.glob("worker-*"), self._folder]:
+            _remove(group)
 
 
-def _base() -> Path | None:
-    """Return the folder in which groups with a CPU quota can be made."""
-    if (_V1 / "cpu.shares").exists() or (_V1 / "cpu.cfs_quota_us").exists():
-        return _V1
-    controllers = _V2 / "cgroup.subtree_control"
-    if controllers.exists() and "cpu" in controllers.read_text().split():
-        return _V2
-    return None
+def set_share(group: str, share: float | None) -> None:
+    """Leave the processes of a group another share of a CPU; None lifts the limit."""
+    quota = -1 if share is None else round(share * _PERIOD)
+    (Path(group) / "cpu.cfs_quota_us").write_text(str(quota))
 
 
-def _group_of(pid: int, base: Path) -> Path:
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, names, path = line.split(":", 2)
-        if (base == _V1 and "cpu" in names.split(",")) or (base == _V2 and names == ""):
-            return base / path.lstrip("/")
-    return base
+def _remove(group: Path, tries: int = 20) -> None:
+    """Remove a group; a process that has just ended leaves its group a moment later."""
+    while tries and not _is_removed(group):
+        tries -= 1
+        time.sleep(0.05)
+
+
+def _is_removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True

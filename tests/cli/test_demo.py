@@ -14,8 +14,8 @@ import pytest
 
 from evenstep import runlog
 from evenstep.cli.main import main
-from evenstep.cli.throttling import Throttles
 from evenstep.errors import EvenstepError
+from evenstep.measure.throttle import Throttles
 
 DEMO = [sys.executable, "-m", "evenstep", "demo", "--workers", "2", "--epochs", "1"]
 GROUPS = Path("/sys/fs/cgroup/cpu")
