@@ -42,7 +42,7 @@ def sizes_of(batches):
 def two_epochs(num_samples, table=TABLE, **settings):
     with balanced(TOTAL, policy=cycle(*table) if table else "even") as balancer:
         loader = balancer.loader(Indices(num_samples), **settings)
-        assert len(loader.dataset) == num_samples
+        assert loader.num_samples == num_samples
         assert loader.batch_size == balancer.batch_size
         return [visited(balancer, loader) for _ in range(2)], len(loader)
 
