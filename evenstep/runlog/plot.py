@@ -97,7 +97,8 @@ def _save(run_log: RunLog, numbers: Numbers, path: Path) -> None:
     try:
         import matplotlib
     except ImportError as missing:
-        raise ImportError("plots need matplotlib: pip install 'evenstep[plots]'") from missing
+        hint = "plots need matplotlib: pip install 'evenstep[plots]'"
+        raise ModuleNotFoundError(hint, name="matplotlib") from missing
     # A line through a single point shows nothing.
     marker = "o" if len(numbers.iterations) == 1 else "None"
     with matplotlib.rc_context({**_STYLE, "lines.marker": marker}), warnings.catch_warnings():
