@@ -74,4 +74,5 @@ def test_a_decision_makes_no_python_object_per_worker(policy: str, predictor: st
 @pytest.mark.parametrize(("policy", "predictor"), SETUPS)
 def test_a_decision_runs_no_python_line_per_worker(policy: str, predictor: str | None) -> None:
     few, many = (observed_decision(n, policy, predictor).lines for n in (200, 20_000))
-    assert many < few + 200
+    # 19,800 more workers; the search for the water level takes a few more turns.
+    assert many < few + 1_000
