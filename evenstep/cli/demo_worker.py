@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import timedelta
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,6 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.cli.demo_settings import POLICY, RUNS, DemoSettings
+from evenstep.measure import throttle
 from evenstep.pytorch import Balancer
 from evenstep.workloads.digits import accuracy, digits, digits_net
 from evenstep.workloads.emulation import Curve, EmulatedDevice
@@ -29,7 +28,7 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=_TIMEOUT)
     worker = dist.get_rank()
     if settings.throttled:
-        Path(settings.throttled[worker], "cgroup.procs").write_text(str(os.getpid()))
+        throttle.join(settings.throttled[worker])
     runs = {run: _train(settings, run, worker) for run in RUNS}
     late = torch.tensor(sum(timer.late for _, timer in runs.values()))
     dist.all_reduce(late)

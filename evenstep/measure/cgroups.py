@@ -1,4 +1,4 @@
-"""Control groups: the CPU quota and the memory limit of this process, v1 and v2."""
+"""Control groups: the CPU quota, memory limit and pressure of this process, v1 and v2."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _SELF = Path("/proc/self/cgroup")
+_PRESSURE = Path("/proc/pressure/cpu")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,25 @@ def memory_limit(root: Path = _ROOT, groups: Path = _SELF) -> MemoryLimit | None
             if limit:
                 limits.append(MemoryLimit(limit, folder / usage_name))
     return min(limits, key=lambda limit: limit.limit) if limits else None
+
+
+def cpu_pressure_file(
+    root: Path = _ROOT, groups: Path = _SELF, machine: Path = _PRESSURE
+) -> Path | None:
+    """Return where the CPU pressure of this process's group is told, or else the machine's."""
+    folders = _folders("cpu", root, groups)
+    files = (*(folder / "cpu.pressure" for folder in folders), machine)
+    return next((file for file in files if stalled_seconds(file) is not None), None)
+
+
+def stalled_seconds(file: Path) -> float | None:
+    """Return how long, so far, somebody waited for a CPU; None where that cannot be read."""
+    for line in (_text(file) or "").splitlines():
+        kind, *fields = line.split()
+        total = next((field[6:] for field in fields if field.startswith("total=")), "")
+        if kind == "some" and total.isdecimal():
+            return int(total) / 1e6
+    return None
 
 
 def _folders(controller: str, root: Path, groups: Path) -> list[Path]:

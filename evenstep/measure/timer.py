@@ -57,6 +57,10 @@ class Timer(Protocol):
         """The last gradient is ready: the work ends."""
         ...
 
+    def reported(self) -> None:
+        """What `finished` told has been made a report of, which was work, too."""
+        ...
+
     def finished(self) -> Measurement | None:
         """Return the newest iteration that is measured, once; None where there is none."""
         ...
@@ -65,7 +69,10 @@ class Timer(Protocol):
 class HostTimer:
     """Measures by the host's clock, for devices that the host waits for.
 
-    >>> clock = iter([1.0, 1.5]).__next__
+    Reporting comes after what it reports, so what it took is taken to be what it took the last
+    time: on a slow worker that is as long as some samples.
+
+    >>> clock = iter([1.0, 1.5, 1.5]).__next__
     >>> timer = HostTimer(clock)
     >>> timer.start(); timer.batch(32); timer.stop()
     >>> timer.finished()
@@ -80,6 +87,8 @@ class HostTimer:
         self._time = 0.0
         self._kept_samples = 0
         self._kept_time = 0.0
+        self._stopped = 0.0
+        self._reporting = 0.0
         self._finished: Measurement | None = None
 
     def start(self) -> None:
@@ -111,7 +120,11 @@ class HostTimer:
         self.keep()
         samples, elapsed = self._kept_samples, self._kept_time
         self._kept_samples, self._kept_time = 0, 0.0
-        self._finished = Measurement(samples, elapsed if elapsed > 0 else None)
+        self._stopped = self._clock()
+        self._finished = Measurement(samples, elapsed + self._reporting if elapsed > 0 else None)
+
+    def reported(self) -> None:
+        self._reporting = self._clock() - self._stopped
 
     def finished(self) -> Measurement | None:
         measurement, self._finished = self._finished, None

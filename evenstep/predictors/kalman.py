@@ -20,7 +20,7 @@ from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
 from evenstep.errors import StateFileError
 from evenstep.predictors.predictor import fill_unseen
 
-_HINGES = (0.1, 0.2, 0.3)
+_HINGES = np.array([0.1, 0.2, 0.3])
 """Free memory below each of these may slow a worker down."""
 _NUM_FEATURES = 3 + len(_HINGES)
 _FIRST_ERROR = 0.05
@@ -108,9 +108,12 @@ class Kalman:
 
 def _features(cpu: Floats, memory: Floats) -> Floats:
     """Return phi = (1, log c, (log c)^2, hinges of m), (worker, feature)."""
+    phi = np.ones((len(cpu), _NUM_FEATURES))
     log_cpu = np.log(np.maximum(cpu, _LEAST_CPU))
-    hinges = [np.clip((q - memory) / q, 0, 1) for q in _HINGES]
-    return np.stack([np.ones_like(log_cpu), log_cpu, log_cpu**2, *hinges], axis=1)
+    phi[:, 1] = log_cpu
+    phi[:, 2] = log_cpu * log_cpu
+    phi[:, 3:] = np.minimum(np.maximum((_HINGES - memory[:, None]) / _HINGES, 0), 1)
+    return phi
 
 
 def _start(old: _State, phi: Floats, y: Floats) -> _State:

@@ -2,7 +2,13 @@
 
 import pytest
 
-from evenstep.measure.cgroups import CpuQuota, cpu_quota, memory_limit
+from evenstep.measure.cgroups import (
+    CpuQuota,
+    cpu_pressure_file,
+    cpu_quota,
+    memory_limit,
+    stalled_seconds,
+)
 
 
 def write(folder, **files):
@@ -74,3 +80,16 @@ def test_files_that_make_no_sense_are_no_quota(root, groups, text):
 def test_machine_without_control_groups_has_neither(tmp_path):
     assert cpu_quota(tmp_path / "none", tmp_path / "nothing") is None
     assert memory_limit(tmp_path / "none", tmp_path / "nothing") is None
+
+
+def test_pressure_of_the_group_comes_before_the_machines(root, groups, tmp_path):
+    machine = tmp_path / "pressure"
+    assert cpu_pressure_file(root, groups, machine) is None
+    machine.write_text("some avg10=1.00 avg60=0.00 avg300=0.00 total=2500000\n")
+    assert cpu_pressure_file(root, groups, machine) == machine
+    assert stalled_seconds(machine) == 2.5
+    groups.write_text("0::/job\n")
+    write(root / "job", cpu__pressure="full total=1\nsome avg10=1.00 total=500000")
+    file = cpu_pressure_file(root, groups, machine)
+    assert file == root / "job/cpu.pressure"
+    assert stalled_seconds(file) == 0.5

@@ -29,6 +29,18 @@ def work(timer, clock, seconds, samples):
     clock.now += seconds
 
 
+def test_reporting_counts_as_long_as_it_took_the_last_time(timer, clock):
+    work(timer, clock, 2.0, 8)
+    timer.stop()
+    clock.now += 0.25
+    assert timer.finished() == Measurement(8, 2.0)
+    timer.reported()
+    clock.now += 50.0
+    work(timer, clock, 2.0, 8)
+    timer.stop()
+    assert timer.finished() == Measurement(8, 2.25)
+
+
 def test_time_between_iterations_does_not_count(timer, clock):
     work(timer, clock, 2.0, 8)
     timer.stop()
