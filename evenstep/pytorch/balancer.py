@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,14 +24,21 @@ from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
-from evenstep.core.settings import require_whole
-from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy, even_sizes
 from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
+from evenstep.pytorch.checks import (
+    MARK,
+    check_hook,
+    check_model,
+    check_names,
+    check_sizes,
+    side_group,
+)
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
+from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
@@ -40,44 +46,6 @@ from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
 from evenstep.pytorch.summary import Summary
 from evenstep.pytorch.timers import make_timer
 from evenstep.transports.slots import Row, check_digests, digest, read_rows
-
-_MARK = "_evenstep_balancer"
-
-
-@dataclass(eq=False)
-class Iteration:
-    """An iteration under way: from asking for its batch to the exchange of its gradients."""
-
-    number: int
-    """k."""
-    plan: Plan
-    start: float
-    """When it began, in seconds since the balancer was made."""
-    kept: Share
-    """Batches before this one whose gradients have not been exchanged."""
-    batch: Share
-    place: tuple[int, ...] = ()
-    """Where in the data its samples are: of which epoch, which iteration."""
-    is_accumulated: bool = False
-    """Whether its gradients are kept for a later exchange."""
-    is_done: bool = False
-
-    @property
-    def share(self) -> Share:
-        """What goes into an exchange of its gradients."""
-        return self.kept + self.batch
-
-
-@dataclass(frozen=True)
-class _Exchanged:
-    """An iteration whose gradients were exchanged, and whose reports are on their way."""
-
-    iteration: int
-    plan: Plan
-    place: tuple[int, ...]
-    sizes: Ints
-    """x of all workers, really used."""
-    start: float
 
 
 class Balancer:
@@ -111,7 +79,7 @@ class Balancer:
         timer: Timer | None = None,
         source: str = "measured",
     ) -> None:
-        _check_model(model)
+        check_model(model)
         self._model = model
         group: dist.ProcessGroup = model.process_group
         self.worker = dist.get_rank(group)
@@ -120,7 +88,7 @@ class Balancer:
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
         self.minimum = self.fewest if minimum is None else minimum
-        self.side_group = _side_group(group)
+        self.side_group = side_group(group)
         device = next(model.parameters()).device
         # Before anything else is checked: who stops here alone leaves the others waiting.
         require_agreement(
@@ -133,9 +101,9 @@ class Balancer:
             },
             self.side_group,
         )  # fmt: skip
-        _check_sizes(total, self.minimum, self.num_workers)
-        _check_names(names, self.num_workers)
-        _check_hook(comm_hook)
+        check_sizes(total, self.minimum, self.num_workers)
+        check_names(names, self.num_workers)
+        check_hook(comm_hook)
         chosen = choose_policy(mode, policy, shares, device, maximum)
         self._lag = 1 if device.type == "cuda" else 0
         self._core = CoreBalancer(
@@ -161,7 +129,7 @@ class Balancer:
         stop_broadcasting(model)
         model.module.register_forward_pre_hook(self._on_forward)
         model.register_comm_hook(None, self._exchange.hook)
-        setattr(model, _MARK, True)
+        setattr(model, MARK, True)
         atexit.register(self.close)
 
     @property
@@ -252,13 +220,14 @@ class Balancer:
 
     def begin(self) -> Iteration:
         """Begin an iteration: learn from the last one and plan this one."""
+        # Before anything else: what a slow worker needs for this is part of what it takes.
+        self._timer.start()
         last = self._now
         kept = self._nothing if last.is_done else last.share if last.is_accumulated else last.kept
         self._accumulation.forget()
-        self._take_reports()
         start = time.perf_counter() - self._begun
+        self._take_reports()
         self._now = Iteration(self.iteration, self._core.plan, start, kept, self._nothing)
-        self._timer.start()
         return self._now
 
     def has_batch(self, sizes: Ints, place: tuple[int, ...]) -> None:
@@ -296,16 +265,16 @@ class Balancer:
         else:
             self._timer.pause()
 
-    def _finish(self) -> tuple[Row, _Exchanged]:
+    def _finish(self) -> tuple[Row, Exchanged]:
         """End the iteration's own work, and return this worker's row."""
         self._timer.stop()
         now = self._now
         now.is_done = True
-        done = _Exchanged(
-            self.iteration, now.plan, now.place, self._exchange.share.sizes, now.start
-        )
+        done = Exchanged(self.iteration, now.plan, now.place, self._exchange.share.sizes, now.start)
         self.iteration += 1
-        return self._reporter.row(digest(now.plan, now.place)), done
+        row = self._reporter.row(digest(now.plan, now.place))
+        self._timer.reported()
+        return row, done
 
     @contextmanager
     def _away(self) -> Iterator[None]:
@@ -322,7 +291,7 @@ class Balancer:
             check_digests(rows, done.plan, done.place)
             self._learn(read_rows(rows, done.iteration + 1), done)
 
-    def _learn(self, reports: Reports, done: _Exchanged) -> None:
+    def _learn(self, reports: Reports, done: Exchanged) -> None:
         self._summary.observe(reports, done.plan)
         if self._recorder is not None:
             self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
@@ -335,53 +304,3 @@ class Balancer:
         if log is None or self.worker != 0:
             return None
         return Recorder(log, self._core, mode, predictor or "none", source)
-
-
-def _check_model(model: object) -> None:
-    if not (dist.is_available() and dist.is_initialized()):
-        raise InvalidSetting(
-            "a process group must be there first: start the script with torchrun and call "
-            "torch.distributed.init_process_group()"
-        )
-    if not isinstance(model, DistributedDataParallel):
-        raise InvalidSetting(
-            f"the model must be wrapped in DistributedDataParallel, got {type(model).__name__}"
-        )
-    if getattr(model, _MARK, False):
-        raise InvalidSetting("a model can have one Balancer, and this one has one already")
-    if getattr(model, "_comm_hooks", None):
-        raise InvalidSetting(
-            "the model must not have a communication hook yet: hand yours over as "
-            "Balancer(..., comm_hook=(state, hook))"
-        )
-
-
-def _check_sizes(total: int, minimum: int, num_workers: int) -> None:
-    require_whole("total", total)
-    require_whole("minimum", minimum, least=0)
-    if total < num_workers * max(minimum, 1):
-        raise InvalidSetting(
-            f"total must be at least {max(minimum, 1)} for each of {num_workers} workers, "
-            f"got {total}"
-        )
-
-
-def _check_names(names: Sequence[str] | None, num_workers: int) -> None:
-    if names is not None and len(names) != num_workers:
-        raise InvalidSetting(f"names must be one per worker ({num_workers}), got {len(names)}")
-
-
-def _check_hook(hook: object) -> None:
-    if hook is None:
-        return
-    if not (isinstance(hook, tuple) and len(hook) == 2 and callable(hook[1])):
-        raise InvalidSetting(f"comm_hook must be (state, hook), got {hook!r}")
-
-
-def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Return a group that can exchange CPU tensors among the same workers."""
-    if "gloo" in str(dist.get_backend(group)):
-        return group
-    ranks = dist.get_process_group_ranks(group)
-    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
-    return side

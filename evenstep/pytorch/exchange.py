@@ -95,7 +95,7 @@ class GradientExchange(Generic[Ticket]):
         buffer = bucket.buffer()
         if last is not None and buffer.dtype in _CARRIERS:
             return self._carry(buffer, *last)
-        summed = self._sum(self._weigh(buffer, self._weight()))
+        summed = self._sum(self._weigh(buffer, self._weight()), lambda: buffer)
         return summed if last is None else self._beside(summed, buffer.device, *last)
 
     def take_rows(self, lag: int | None = None) -> Iterator[tuple[NDArray[np.float32], Ticket]]:
@@ -134,10 +134,18 @@ class GradientExchange(Generic[Ticket]):
         """Multiply in place; what has no weight is left out, be it not a number."""
         return buffer.mul_(weight) if weight else buffer.zero_()
 
-    def _sum(self, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    def _sum(
+        self, tensor: torch.Tensor, result: Callable[[], torch.Tensor]
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Sum a tensor in place over the workers; the future gives `result()` afterwards."""
         work = dist.all_reduce(tensor, group=self._group, async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
-        return future.then(lambda done: done.value()[0])
+
+        def arrived(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            done.value()  # Raises what went wrong.
+            return result()
+
+        return future.then(arrived)
 
     def _carry(
         self, buffer: torch.Tensor, row: Row, ticket: Ticket
@@ -152,11 +160,11 @@ class GradientExchange(Generic[Ticket]):
             carrier[:length].zero_()
         self._write(row, carrier[length:])
 
-        def split(done: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        def split() -> torch.Tensor:
             self._arrive(carrier[length:], ticket)
             return carrier[:length]
 
-        return self._sum(carrier).then(split)
+        return self._sum(carrier, split)
 
     def _with_user_hook(
         self, user_hook: UserHook, bucket: GradBucket, last: tuple[Row, Ticket] | None
@@ -177,7 +185,7 @@ class GradientExchange(Generic[Ticket]):
         """Sum the rows in an all-reduce of their own, beside that of the gradients."""
         rows = torch.empty(self._num_workers * WIDTH, device=device)
         self._write(row, rows)
-        summed = self._sum(rows)
+        summed = self._sum(rows, lambda: rows)
 
         def both(done: torch.futures.Future[Any]) -> torch.Tensor:
             self._arrive(rows, ticket)

@@ -7,24 +7,20 @@ somebody else's: a new size takes effect in the next iteration, however deep the
 
 from __future__ import annotations
 
-import itertools
-import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from evenstep.core.arrays import Ints
-from evenstep.core.dealing import deal, home_of, num_iterations, shuffled, sizes_within, slice_of
+from evenstep.core.dealing import deal, home_of, num_iterations, sizes_within, slice_of
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.fetching import Key, Packing, Samples
+from evenstep.pytorch.order import Order
+from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
 
 if TYPE_CHECKING:
     from evenstep.pytorch.balancer import Balancer
@@ -50,22 +46,21 @@ class BalancedLoader:
     ) -> None:
         self._balancer = balancer
         self.dataset = dataset
-        self._shuffle = shuffle
-        self._sampler = sampler
+        self._order = Order(dataset, sampler, shuffle, seed, balancer.side_group)
+        self.num_samples = self._order.num_samples
         self._drop_last = drop_last
         self._seed = seed
         self._packing = Packing(collate_fn)
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._seed_samples = seed_samples
         self._samples = Samples(dataset, seed if seed_samples else None)
+        self._common = {"shuffle": shuffle, "sampler": type(sampler).__name__}
         self._epoch = 0
         self._position = 0
-        self.under_way: _UnderWay | None = None
+        self.under_way: UnderWay | None = None
         """The epoch that was begun last, until its end."""
-        self._sampled: tuple[int, Ints] | None = None
-        self.num_samples = self._count_samples()
         _check_loading(loading)
-        self._ahead = _Ahead(self)
+        self._ahead = Ahead(self)
         self._loading: DataLoader[Any] | None = None
         if num_workers > 0:
             self._loading = DataLoader(
@@ -93,8 +88,7 @@ class BalancedLoader:
         """What must be the same on all workers."""
         return {
             "dataset length": self.num_samples,
-            "shuffle": self._shuffle,
-            "sampler": type(self._sampler).__name__,
+            **self._common,
             "drop_last": self._drop_last,
             "seed": self._seed,
             "seed_samples": self._seed_samples,
@@ -124,10 +118,10 @@ class BalancedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._settle()
-        under_way = self.under_way = _UnderWay(
-            self._epoch, self._order(), self._position, self._balancer.iteration
+        under_way = self.under_way = UnderWay(
+            self._epoch, self._order.of(self._epoch), self._position, self._balancer.iteration
         )
-        fetched = _Fetched(self._loading, self._ahead) if self._loading is not None else None
+        fetched = Fetched(self._loading, self._ahead) if self._loading is not None else None
         before = iteration = self._balancer.interrupted()
         try:
             for position in range(under_way.position, len(self)):
@@ -168,8 +162,9 @@ class BalancedLoader:
             "position": self._position,
             "seed": self._seed,
         }
-        if self._sampled is not None and self._sampled[0] == self._epoch:
-            state["order"] = torch.from_numpy(self._sampled[1])
+        sampled = self._order.sampled(self._epoch)
+        if sampled is not None:
+            state["order"] = torch.from_numpy(sampled)
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -181,15 +176,15 @@ class BalancedLoader:
             )
         self._epoch, self._position = state["epoch"], state["position"]
         self.under_way = None
-        self._sampled = (self._epoch, state["order"].numpy()) if "order" in state else None
+        self._order.restore(self._epoch, state["order"].numpy() if "order" in state else None)
 
-    def guess(self, under_way: _UnderWay, position: int) -> list[Key] | None:
+    def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
         """Return what a coming iteration needs by the newest plan; None after the last one."""
         if position >= len(self):
             return None
         return self._deal(under_way, position, self._balancer.newest_plan)[0]
 
-    def _deal(self, under_way: _UnderWay, position: int, plan: Plan) -> tuple[list[Key], Ints]:
+    def _deal(self, under_way: UnderWay, position: int, plan: Plan) -> tuple[list[Key], Ints]:
         """Return this worker's samples of an iteration, and the sizes of all workers.
 
         A worker without samples gets as few as it can run, borrowed, at weight 0.
@@ -203,7 +198,7 @@ class BalancedLoader:
             mine = (home if len(home) >= fewest else samples)[:fewest]
         return [(under_way.epoch, index) for index in mine.tolist()], sizes
 
-    def _batch(self, keys: list[Key], fetched: _Fetched | None) -> Any:
+    def _batch(self, keys: list[Key], fetched: Fetched | None) -> Any:
         if fetched is None:
             return self._packing.collate(self._samples.__getitems__(keys))
         guessed, packed = fetched.take()
@@ -215,109 +210,6 @@ class BalancedLoader:
             extra = self._packing.pack(self._samples.__getitems__(missing))
             have |= zip(missing, self._packing.pick(extra, len(missing)), strict=True)
         return self._packing.collate([have[key] for key in keys])
-
-    def _count_samples(self) -> int:
-        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__"):
-            raise InvalidSetting(
-                "the dataset must be map-style (with __getitem__ and __len__): a stream cannot be "
-                f"dealt out sample by sample, got {type(self.dataset).__name__}"
-            )
-        if isinstance(self._sampler, DistributedSampler):
-            raise InvalidSetting(
-                "the sampler must order the whole data set, which is dealt out to the workers "
-                "afterwards, got a DistributedSampler: leave it out"
-            )
-        source = self.dataset if self._sampler is None else self._sampler
-        try:
-            return len(source)  # type: ignore[arg-type]
-        except (TypeError, NotImplementedError):
-            raise InvalidSetting(
-                f"the {'dataset' if self._sampler is None else 'sampler'} must have a length, "
-                f"so that an epoch has an end, got {type(source).__name__} without one"
-            ) from None
-
-    def _order(self) -> Ints:
-        """Return the order of the epoch, the same on all workers."""
-        if self._sampler is not None:
-            return self._sampled_order(self._sampler)
-        if self._shuffle:
-            return shuffled(self.num_samples, self._seed, self._epoch)
-        return np.arange(self.num_samples)
-
-    def _sampled_order(self, sampler: Sequence[int]) -> Ints:
-        """Return the order that worker 0's sampler gives: others' may be random in another way."""
-        if self._sampled is None or self._sampled[0] != self._epoch:
-            indices = torch.tensor([int(i) for i in sampler], dtype=torch.int64)
-            if len(indices) != self.num_samples:
-                raise InvalidSetting(
-                    f"the sampler must give as many samples as its length says, "
-                    f"{self.num_samples}, got {len(indices)}"
-                )
-            group = self._balancer.side_group
-            dist.broadcast(indices, dist.get_global_rank(group, 0), group)
-            self._sampled = (self._epoch, indices.numpy())
-        return self._sampled[1]
-
-
-@dataclass(frozen=True, eq=False)
-class _UnderWay:
-    """An epoch that has not come to its end."""
-
-    epoch: int
-    order: Ints
-    position: int
-    """Where it was begun."""
-    iteration: int
-    """Of the whole training."""
-
-    def has_trained(self, balancer: Balancer) -> bool:
-        return balancer.iteration > self.iteration
-
-
-class _Ahead:
-    """The batch sampler of the loading processes; remembers what it had them fetch."""
-
-    def __init__(self, loader: BalancedLoader) -> None:
-        # Not in a circle: a loader that nobody uses any more must end its processes at once.
-        self._loader = weakref.ref(loader)
-        self.guesses: deque[list[Key]] = deque()
-        """Of the pass that was begun last."""
-
-    def __iter__(self) -> Iterator[list[Key]]:
-        self.guesses = deque()
-        loader = self._loader()
-        assert loader is not None
-        assert loader.under_way is not None
-        return self._noted(self.guesses, loader.under_way)
-
-    def __len__(self) -> int:
-        loader = self._loader()
-        return 0 if loader is None else len(loader)
-
-    def _noted(self, guesses: deque[list[Key]], under_way: _UnderWay) -> Iterator[list[Key]]:
-        for position in itertools.count(under_way.position):
-            keys = self._guess(under_way, position)
-            if keys is None:
-                return
-            guesses.append(keys)
-            yield keys
-
-    def _guess(self, under_way: _UnderWay, position: int) -> list[Key] | None:
-        loader = self._loader()
-        return None if loader is None else loader.guess(under_way, position)
-
-
-class _Fetched:
-    """What loading processes fetch in one pass, with the keys that they were asked for."""
-
-    def __init__(self, loading: DataLoader[Any], ahead: _Ahead) -> None:
-        self._packs = iter(loading)
-        self._guesses = ahead.guesses
-
-    def take(self) -> tuple[list[Key], Any]:
-        """Return the keys of the next iteration as they were guessed, and their samples."""
-        packed = next(self._packs)
-        return self._guesses.popleft(), packed
 
 
 def _check_loading(settings: Mapping[str, Any]) -> None:

@@ -11,6 +11,8 @@ from evenstep.policies.finish_filter import FinishFilter
 
 _SETTLE = 5
 """Iterations before estimates count: the lines must be known first."""
+_ALL, _EVERY = 20, 5
+"""So many iterations are all looked at; later, one in so many is enough for an estimate."""
 
 
 class Summary:
@@ -19,6 +21,7 @@ class Summary:
     def __init__(self, even: Ints) -> None:
         self._even = even
         self._filter = FinishFilter.fresh(len(even))
+        self._seen = 0
         self._count = 0
         self._actual = _Tally()
         self._plain = _Tally()
@@ -27,6 +30,9 @@ class Summary:
 
     def observe(self, reports: Reports, plan: Plan) -> None:
         """Add the iteration that was run under `plan`."""
+        self._seen += 1
+        if self._seen > _ALL and self._seen % _EVERY:
+            return
         self._filter = self._filter.observe(reports.batch_sizes, reports.times)
         self._last = plan
         if not reports.observed.all():

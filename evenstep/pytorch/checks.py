@@ -1,0 +1,68 @@
+"""Checks before the first iteration: what a balancer needs of a model and of its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.core.settings import require_whole
+from evenstep.errors import InvalidSetting
+
+MARK = "_evenstep_balancer"
+"""The attribute that a model with a balancer has."""
+
+
+def check_model(model: object) -> None:
+    """Raise InvalidSetting unless the model can have a balancer."""
+    if not (dist.is_available() and dist.is_initialized()):
+        raise InvalidSetting(
+            "a process group must be there first: start the script with torchrun and call "
+            "torch.distributed.init_process_group()"
+        )
+    if not isinstance(model, DistributedDataParallel):
+        raise InvalidSetting(
+            f"the model must be wrapped in DistributedDataParallel, got {type(model).__name__}"
+        )
+    if getattr(model, MARK, False):
+        raise InvalidSetting("a model can have one Balancer, and this one has one already")
+    if getattr(model, "_comm_hooks", None):
+        raise InvalidSetting(
+            "the model must not have a communication hook yet: hand yours over as "
+            "Balancer(..., comm_hook=(state, hook))"
+        )
+
+
+def check_sizes(total: int, minimum: int, num_workers: int) -> None:
+    """Raise InvalidSetting unless every worker can have a batch."""
+    require_whole("total", total)
+    require_whole("minimum", minimum, least=0)
+    if total < num_workers * max(minimum, 1):
+        raise InvalidSetting(
+            f"total must be at least {max(minimum, 1)} for each of {num_workers} workers, "
+            f"got {total}"
+        )
+
+
+def check_names(names: Sequence[str] | None, num_workers: int) -> None:
+    """Raise InvalidSetting unless names, if any, are one per worker."""
+    if names is not None and len(names) != num_workers:
+        raise InvalidSetting(f"names must be one per worker ({num_workers}), got {len(names)}")
+
+
+def check_hook(hook: object) -> None:
+    """Raise InvalidSetting unless it is a communication hook with its state, or none."""
+    if hook is None:
+        return
+    if not (isinstance(hook, tuple) and len(hook) == 2 and callable(hook[1])):
+        raise InvalidSetting(f"comm_hook must be (state, hook), got {hook!r}")
+
+
+def side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a group that can exchange CPU tensors among the same workers."""
+    if "gloo" in str(dist.get_backend(group)):
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
+    return side

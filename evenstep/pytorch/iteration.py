@@ -1,0 +1,45 @@
+"""An iteration, from asking for its batch until the reports about it are in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenstep.core.arrays import Ints
+from evenstep.core.plan import Plan
+from evenstep.pytorch.exchange import Share
+
+
+@dataclass(eq=False)
+class Iteration:
+    """An iteration under way: from asking for its batch to the exchange of its gradients."""
+
+    number: int
+    """k."""
+    plan: Plan
+    start: float
+    """When it began, in seconds since the balancer was made."""
+    kept: Share
+    """Batches before this one whose gradients have not been exchanged."""
+    batch: Share
+    place: tuple[int, ...] = ()
+    """Where in the data its samples are: of which epoch, which iteration."""
+    is_accumulated: bool = False
+    """Whether its gradients are kept for a later exchange."""
+    is_done: bool = False
+
+    @property
+    def share(self) -> Share:
+        """What goes into an exchange of its gradients."""
+        return self.kept + self.batch
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """An iteration whose gradients were exchanged, and whose reports are on their way."""
+
+    iteration: int
+    plan: Plan
+    place: tuple[int, ...]
+    sizes: Ints
+    """x of all workers, really used."""
+    start: float

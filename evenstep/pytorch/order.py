@@ -1,0 +1,86 @@
+"""The order of an epoch: shuffled by seed, as a sampler gives it, or as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.utils.data import Dataset, DistributedSampler, IterableDataset
+
+from evenstep.core.arrays import Ints
+from evenstep.core.dealing import shuffled
+from evenstep.errors import InvalidSetting
+
+
+class Order:
+    """Gives the order of each epoch, the same on all workers of a group."""
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        sampler: Sequence[int] | None,
+        shuffle: bool,
+        seed: int,
+        group: dist.ProcessGroup,
+    ) -> None:
+        self._sampler = sampler
+        self._shuffle = shuffle
+        self._seed = seed
+        self._group = group
+        self._sampled: tuple[int, Ints] | None = None
+        self.num_samples = _count_samples(dataset, sampler)
+
+    def of(self, epoch: int) -> Ints:
+        """Return the indices of an epoch's samples in their order; all workers must ask for it."""
+        if self._sampler is not None:
+            return self._of_sampler(self._sampler, epoch)
+        if self._shuffle:
+            return shuffled(self.num_samples, self._seed, epoch)
+        return np.arange(self.num_samples)
+
+    def sampled(self, epoch: int) -> Ints | None:
+        """Return what a sampler has given for this epoch, for a checkpoint."""
+        if self._sampled is None or self._sampled[0] != epoch:
+            return None
+        return self._sampled[1]
+
+    def restore(self, epoch: int, sampled: Ints | None) -> None:
+        """Take up what a sampler had given for this epoch."""
+        self._sampled = None if sampled is None else (epoch, sampled)
+
+    def _of_sampler(self, sampler: Sequence[int], epoch: int) -> Ints:
+        """Return the order that worker 0's sampler gives: others' may be random in another way."""
+        if self._sampled is None or self._sampled[0] != epoch:
+            indices = torch.tensor([int(i) for i in sampler], dtype=torch.int64)
+            if len(indices) != self.num_samples:
+                raise InvalidSetting(
+                    f"the sampler must give as many samples as its length says, "
+                    f"{self.num_samples}, got {len(indices)}"
+                )
+            dist.broadcast(indices, dist.get_global_rank(self._group, 0), self._group)
+            self._sampled = (epoch, indices.numpy())
+        return self._sampled[1]
+
+
+def _count_samples(dataset: Any, sampler: Any) -> int:
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise InvalidSetting(
+            "the dataset must be map-style (with __getitem__ and __len__): a stream cannot be "
+            f"dealt out sample by sample, got {type(dataset).__name__}"
+        )
+    if isinstance(sampler, DistributedSampler):
+        raise InvalidSetting(
+            "the sampler must order the whole data set, which is dealt out to the workers "
+            "afterwards, got a DistributedSampler: leave it out"
+        )
+    source = dataset if sampler is None else sampler
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        raise InvalidSetting(
+            f"the {'dataset' if sampler is None else 'sampler'} must have a length, "
+            f"so that an epoch has an end, got {type(source).__name__} without one"
+        ) from None
