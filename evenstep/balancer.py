@@ -54,6 +54,7 @@ class Balancer:
         granularity: int = 1,
         delay: int = 0,
         trainer: Trainer | None = None,
+        caps: Mapping[str, int] | None = None,
     ) -> None:
         if delay < 0:
             raise InvalidSetting(f"delay must be >= 0 iterations, got {delay}")
@@ -69,7 +70,7 @@ class Balancer:
         self._trainer = trainer or TrainInBackground()
         self._minimum = minimum
         self._granularity = granularity
-        self._caps: dict[str, int] = {}
+        self._caps = dict(caps or {})
         self.limits = self._limits_of(self.workers)
         self._policy_state = policy.init(len(workers))
         self._usage = _no_usage(len(workers))
@@ -182,7 +183,8 @@ class Balancer:
             speeds = reports.speeds
         else:
             speeds = np.full(len(current), np.nan)
-        return View(reports, current, speeds, self.limits)
+        limits = self.limits if reports.caps is None else self.limits.tighten(cap=reports.caps)
+        return View(reports, current, speeds, limits)
 
     def _numbered(self, decision: Decision, iteration: int) -> Plan:
         changed = not np.array_equal(decision.sizes, self.plan.sizes)

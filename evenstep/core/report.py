@@ -125,6 +125,8 @@ class Reports:
     """Share of the device's memory in use; NaN where unknown."""
     speeds: Floats | None = None
     """v of iteration k as each worker predicts it for itself, where they do."""
+    caps: Ints | None = None
+    """The largest size that each worker can run, as it has found out, where they say so."""
 
     @classmethod
     def silent(cls, iteration: int, num_workers: int) -> Reports:
@@ -169,7 +171,7 @@ class Reports:
     def check(self) -> None:
         """Raise InvalidReport where an array holds what no worker can report."""
         n = self.num_workers
-        for name in ("times", "cpu", "memory", "device_memory", "speeds"):
+        for name in ("times", "cpu", "memory", "device_memory", "speeds", "caps"):
             values = getattr(self, name)
             if values is not None and values.shape != (n,):
                 raise InvalidReport(
@@ -178,6 +180,8 @@ class Reports:
         if self.speeds is not None:
             ok = np.isfinite(self.speeds) & (self.speeds > 0)
             require(ok, "predicted speed must be finite and > 0", self.speeds, error=InvalidReport)
+        if self.caps is not None:
+            require(self.caps >= 0, "cap must be >= 0", self.caps, error=InvalidReport)
         x, t = self.batch_sizes, self.times
         require(x >= 0, "batch size must be >= 0", x, error=InvalidReport)
         require(

@@ -7,7 +7,8 @@ end of the pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,7 +24,17 @@ class AccumulationWatch:
         self._model = model
         self._ended = ended
         self._lookout: RemovableHandle | None = None
+        self._is_muted = False
         model.register_forward_pre_hook(self._on_forward)
+
+    @contextmanager
+    def muted(self) -> Iterator[None]:
+        """Look out for nothing meanwhile: somebody else keeps the gradients."""
+        self._is_muted = True
+        try:
+            yield
+        finally:
+            self._is_muted = False
 
     def forget(self) -> None:
         """Look out no more: the backward pass did not come."""
@@ -32,6 +43,8 @@ class AccumulationWatch:
             self._lookout = None
 
     def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
+        if self._is_muted:
+            return
         if torch.is_grad_enabled() and not self._model.require_backward_grad_sync:
             self.forget()
             trained = [p for p in model.parameters() if p.requires_grad]

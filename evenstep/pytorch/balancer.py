@@ -22,8 +22,10 @@ from torch.utils.data import Dataset
 
 from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.arrays import Ints
+from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
+from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy, even_sizes
 from evenstep.pytorch.accumulation import AccumulationWatch
@@ -35,11 +37,14 @@ from evenstep.pytorch.checks import (
     check_model,
     check_names,
     check_sizes,
+    maxima_of,
     side_group,
 )
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.memory import BatchLimit, peak_memory
+from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
@@ -69,7 +74,8 @@ class Balancer:
         policy: str | Policy[Any] | None = None,
         predictor: str | None = None,
         minimum: int | None = None,
-        maximum: int | None = None,
+        maximum: int | Sequence[int] | None = None,
+        micro_batches: bool = False,
         granularity: int = 1,
         comm_hook: UserHook | None = None,
         log: str | None = None,
@@ -95,7 +101,9 @@ class Balancer:
             {
                 "total": total, "mode": mode, "shares": None if shares is None else tuple(shares),
                 "policy": name_of(policy), "predictor": predictor, "minimum": self.minimum,
-                "maximum": maximum, "granularity": granularity, "device": device.type,
+                "maximum": maximum if maximum is None or isinstance(maximum, int)
+                else tuple(maximum),
+                "micro_batches": micro_batches, "granularity": granularity, "device": device.type,
                 "comm_hook": comm_hook is not None, "warm_up": warm_up,
                 "names": None if names is None else tuple(names),
             },
@@ -104,15 +112,25 @@ class Balancer:
         check_sizes(total, self.minimum, self.num_workers)
         check_names(names, self.num_workers)
         check_hook(comm_hook)
-        chosen = choose_policy(mode, policy, shares, device, maximum)
+        maxima = maxima_of(maximum, self.num_workers)
+        self._limit = BatchLimit(
+            None if maxima is None else maxima[self.worker], self.fewest, peak_memory(device)
+        )
+        self._micro_batches = MicroBatches(model, self._limit)
+        self._may_exceed = micro_batches
+        """Whether a plan may give this worker more than it can run in one piece."""
+        chosen = choose_policy(mode, policy, shares, device)
         self._lag = 1 if device.type == "cuda" else 0
+        members = list(names or map(str, range(self.num_workers)))
         self._core = CoreBalancer(
-            names or [str(worker) for worker in range(self.num_workers)], total, chosen,
+            members, total, chosen,
             minimum=self.minimum, granularity=granularity, delay=self._lag,
+            caps=None if maxima is None or micro_batches
+            else dict(zip(members, maxima, strict=True)),
         )  # fmt: skip
         self._timer = timer or make_timer(device)
         self._reporter = Reporter(
-            choose_predictor(chosen, predictor), self._timer, device,
+            choose_predictor(chosen, predictor), self._timer,
             # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
             warm_up + model.static_graph, reads=bool(log),
         )  # fmt: skip
@@ -158,6 +176,23 @@ class Balancer:
         require_agreement(loader.common_settings, self.side_group)
         loader.check()
         return loader
+
+    def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
+        """Run forward and backward passes of a batch, in pieces where memory demands it.
+
+        In place of ``loss = loss_of(*batch); loss.backward()``, where `loss_of` returns the mean
+        loss over the samples of whatever piece of the batch it is given. When memory runs out the
+        same samples are run again in smaller pieces. Returns the loss, to be looked at.
+        """
+        keeps = not self._model.require_backward_grad_sync
+        self._now.is_guarded = True
+        with self._accumulation.muted():
+            loss = self._micro_batches.run(loss_of, batch)
+        if keeps:
+            self._on_accumulated()
+        else:
+            exchange_kept(self._model)
+        return loss
 
     def mean(self, value: float | torch.Tensor) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
@@ -272,9 +307,23 @@ class Balancer:
         now.is_done = True
         done = Exchanged(self.iteration, now.plan, now.place, self._exchange.share.sizes, now.start)
         self.iteration += 1
-        row = self._reporter.row(digest(now.plan, now.place))
+        row = self._reporter.row(*self._memory(now), digest(now.plan, now.place))
         self._timer.reported()
         return row, done
+
+    def _memory(self, now: Iteration) -> tuple[int | None, float | None]:
+        """Return what this worker can run, if that is limited, and the memory in use, if read."""
+        if now.is_guarded:
+            used = self._micro_batches.memory_used
+        elif self._may_exceed:
+            raise InvalidSetting(
+                "with micro_batches=True gradients must come from balancer.backward(loss_of, "
+                "*batch), got them from loss.backward()"
+            )
+        else:
+            used = self._limit.has_run(now.batch.samples)
+        is_limited = self._limit.size < UNLIMITED and not self._may_exceed
+        return self._limit.size if is_limited else None, used
 
     @contextmanager
     def _away(self) -> Iterator[None]:

@@ -51,6 +51,18 @@ def check_names(names: Sequence[str] | None, num_workers: int) -> None:
         raise InvalidSetting(f"names must be one per worker ({num_workers}), got {len(names)}")
 
 
+def maxima_of(maximum: int | Sequence[int] | None, num_workers: int) -> list[int] | None:
+    """Return every worker's largest batch size, from one for all or one for each."""
+    if maximum is None:
+        return None
+    maxima = [maximum] * num_workers if isinstance(maximum, int) else list(maximum)
+    if len(maxima) != num_workers:
+        raise InvalidSetting(f"maximum must be one per worker ({num_workers}), got {len(maxima)}")
+    for worker, most in enumerate(maxima):
+        require_whole(f"maximum of worker {worker}", most)
+    return maxima
+
+
 def check_hook(hook: object) -> None:
     """Raise InvalidSetting unless it is a communication hook with its state, or none."""
     if hook is None:

@@ -25,6 +25,8 @@ class Iteration:
     """Where in the data its samples are: of which epoch, which iteration."""
     is_accumulated: bool = False
     """Whether its gradients are kept for a later exchange."""
+    is_guarded: bool = False
+    """Whether its gradients come from pieces that fit into memory."""
     is_done: bool = False
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from evenstep.core.report import Usage
 from evenstep.measure.timer import Measurement, Timer
@@ -20,13 +19,11 @@ class Reporter:
         self,
         predictor: Predictor | None,
         timer: Timer,
-        device: torch.device,
         warm_up: int,
         reads: bool,
     ) -> None:
         self._predictor = predictor
         self._timer = timer
-        self._device = device
         self._warm_up = warm_up
         # Usage is only read where somebody uses it.
         self._probe = UsageProbe() if predictor is not None or reads else None
@@ -34,7 +31,7 @@ class Reporter:
         self._usage_before: Usage | None = None
         self._is_seen = False
 
-    def row(self, digest: int) -> Row:
+    def row(self, cap: int | None, device_memory: float | None, digest: int) -> Row:
         """Return the row of the iteration that has just ended, with the digest of its plan."""
         measured = self._timer.finished()
         if self._warm_up > 0:
@@ -49,8 +46,9 @@ class Reporter:
             time=measured.time if measured is not None and known else None,
             cpu=usage.cpu,
             memory=usage.memory,
-            device_memory=self._device_memory(),
+            device_memory=device_memory,
             speed=speed,
+            cap=cap,
             digest=digest,
         )
 
@@ -74,10 +72,3 @@ class Reporter:
             return None
         prediction = self._predictor.predict(np.array([usage.cpu]), np.array([usage.memory]))
         return float(prediction[0])
-
-    def _device_memory(self) -> float | None:
-        """Return the share of the device's memory in use at its peak; None on a CPU."""
-        if self._device.type != "cuda":
-            return None
-        _, capacity = torch.cuda.mem_get_info(self._device)
-        return min(1.0, torch.cuda.max_memory_reserved(self._device) / capacity)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from evenstep.errors import InvalidSetting
-from evenstep.policies import Even, Limited, ObserveOnly, Policy, Static, make_policy
+from evenstep.policies import Even, ObserveOnly, Policy, Static, make_policy
 from evenstep.predictors import Predictor, make_predictor
 
 MODES = ("balanced", "static", "observe", "off")
@@ -20,7 +20,6 @@ def choose_policy(
     policy: str | Policy[Any] | None,
     shares: Sequence[float] | None,
     device: torch.device,
-    maximum: int | None,
 ) -> Policy[Any]:
     """Return the policy of a mode: by predicted speeds on CPUs, by finish times on accelerators."""
     if mode not in MODES:
@@ -36,8 +35,6 @@ def choose_policy(
         chosen = make_policy(policy or default)
     else:
         chosen = policy
-    if maximum is not None:
-        chosen = Limited(chosen, maximum=maximum)
     return ObserveOnly(chosen) if mode == "observe" else chosen
 
 

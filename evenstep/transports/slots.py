@@ -13,14 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.errors import DivergedPlans
 
 Row = NDArray[np.float32]
 
-WIDTH = 7
-"""Numbers per worker: x, t, c, m, device memory, predicted v, digest of plan and place."""
+WIDTH = 8
+"""Numbers per worker: x, t, c, m, device memory, predicted v, cap, digest of plan and place."""
 _UNKNOWN = -1.0
 _DIGEST_MASK = 2**24 - 1
 """As many bits as a float32 keeps exactly; so many samples fit into a batch, too."""
@@ -43,16 +44,17 @@ def write_row(
     memory: float,
     device_memory: float | None,
     speed: float | None,
+    cap: int | None,
     digest: int,
 ) -> Row:
     """Return one worker's row; what it does not know is None."""
-    values = (batch_size, time, cpu, memory, device_memory, speed, digest)
+    values = (batch_size, time, cpu, memory, device_memory, speed, cap, digest)
     return np.array([_UNKNOWN if v is None else v for v in values], dtype=np.float32)
 
 
 def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
     """Return the reports at the boundary of an iteration from the rows of all workers."""
-    x, t, cpu, memory, device_memory, speeds, _ = rows.astype(np.float64).T
+    x, t, cpu, memory, device_memory, speeds, caps, _ = rows.astype(np.float64).T
     observed = (x > 0) & (t > 0)
     known = bool(np.all(speeds > 0))
     return Reports(
@@ -63,6 +65,7 @@ def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
         memory=np.clip(memory, 0, 1),
         device_memory=np.where(device_memory >= 0, np.minimum(device_memory, 1), np.nan),
         speeds=speeds if known else None,
+        caps=np.where(caps >= 0, caps, UNLIMITED).astype(np.int64),
     )
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
 from evenstep.errors import DivergedPlans
 from evenstep.transports.slots import WIDTH, check_digests, digest, read_rows, write_row
@@ -10,8 +11,8 @@ from evenstep.transports.slots import WIDTH, check_digests, digest, read_rows, w
 PLAN = Plan(number=3, iteration=7, sizes=np.array([8, 24]))
 
 
-def row(batch_size=8, time=0.5, speed=16.0, plan=PLAN, place=()):
-    return write_row(batch_size, time, 0.75, 0.5, None, speed, digest(plan, place))
+def row(batch_size=8, time=0.5, speed=16.0, cap=None, plan=PLAN, place=()):
+    return write_row(batch_size, time, 0.75, 0.5, None, speed, cap, digest(plan, place))
 
 
 def summed(*rows):
@@ -33,6 +34,13 @@ def test_reports_come_back_as_they_were_written():
     assert np.isnan(reports.device_memory).all()
     assert reports.speeds is not None
     assert reports.speeds.tolist() == [16.0, 96.0]
+
+
+def test_caps_come_back_and_who_has_none_is_unlimited():
+    reports = read_rows(summed(row(cap=12), row(), row(cap=0)), iteration=8)
+    reports.check()
+    assert reports.caps is not None
+    assert reports.caps.tolist() == [12, UNLIMITED, 0]
 
 
 def test_unknown_times_and_speeds_stay_unknown():

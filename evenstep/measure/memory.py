@@ -1,0 +1,65 @@
+"""Memory at its peak: how much of what this process may use it has used since the last look."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+from evenstep.measure.cgroups import memory_limit
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+class PeakMemory(Protocol):
+    """Something to read the peak of a device's or process's memory from."""
+
+    def read(self) -> float | None:
+        """Return the share in use at its peak since the last reading; None where unknown."""
+        ...
+
+
+class HostMemory:
+    """The peak of this process's resident memory, against what it may use.
+
+    That is what it has, and what the machine or its control group has left.
+    """
+
+    def __init__(self, status: Path = _STATUS, clear: Path = _CLEAR) -> None:
+        self._status = status
+        self._clear = clear
+        self._reset()
+
+    def read(self) -> float | None:
+        peak, now = self._resident()
+        if peak is None or now is None:
+            return None
+        self._reset()
+        return min(1.0, peak / max(peak, now + _available()))
+
+    def _resident(self) -> tuple[int | None, int | None]:
+        """Return bytes at the peak, and now."""
+        try:
+            lines = self._status.read_text().splitlines()
+        except OSError:
+            return None, None
+        fields = dict(line.split(":", 1) for line in lines if ":" in line)
+        peak, now = (fields.get(name, "").split() for name in ("VmHWM", "VmRSS"))
+        return (1024 * int(peak[0]) if peak else None, 1024 * int(now[0]) if now else None)
+
+    def _reset(self) -> None:
+        # Where that is not allowed the peak is that of the whole run: too high, which is safe.
+        with contextlib.suppress(OSError):
+            self._clear.write_text("5")
+
+
+def _available() -> int:
+    available = int(psutil.virtual_memory().available)
+    limit = memory_limit()
+    used = limit.used() if limit is not None else None
+    if limit is None or used is None:
+        return available
+    return max(0, min(available, limit.limit - used))

@@ -1,0 +1,92 @@
+"""A worker's memory limit: the largest batch that it can run in one piece.
+
+It is given, or learned: from readings of the memory at its peak, before anything goes wrong, and
+from running out of memory, after which it is half of what failed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from evenstep.core.limits import UNLIMITED
+from evenstep.core.report import Reports
+from evenstep.errors import MemoryExhausted
+from evenstep.measure.memory import HostMemory, PeakMemory
+from evenstep.policies.memory import MemoryModel
+
+_EVERY = 8
+"""Iterations per reading: a batch size changes seldom, and a reading is not free."""
+
+
+class DeviceMemory:
+    """The peak of what torch holds of a CUDA device; written to the API, not yet run on a GPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def read(self) -> float | None:
+        _, capacity = torch.cuda.mem_get_info(self._device)
+        peak = torch.cuda.max_memory_reserved(self._device)
+        torch.cuda.reset_peak_memory_stats(self._device)
+        return min(1.0, peak / capacity)
+
+
+class BatchLimit:
+    """The largest size that is run in one piece, as far as is known."""
+
+    def __init__(self, given: int | None, fewest: int, memory: PeakMemory) -> None:
+        self.size = UNLIMITED if given is None else given
+        self.fewest = fewest
+        """The smallest piece that can be run."""
+        self._memory = memory
+        self._model = MemoryModel.fresh(1)
+        self._sizes: list[int] = []
+
+    def has_run(self, size: int) -> float | None:
+        """Take note of a piece that went well.
+
+        Returns what share of the memory was in use at its peak, if it was time to look and the
+        size was the same all along.
+        """
+        if not size:
+            return None
+        self._sizes.append(size)
+        if len(self._sizes) < _EVERY:
+            return None
+        sizes, self._sizes = self._sizes, []
+        used = self._memory.read()
+        if used is not None:
+            self._learn(max(sizes), used)
+        return used if min(sizes) == max(sizes) else None
+
+    def has_failed(self, size: int) -> None:
+        """Take note that memory did not suffice for a piece; raises where none can be smaller."""
+        smaller = max(self.fewest, size // 2)
+        if smaller >= size:
+            raise MemoryExhausted(
+                f"memory must suffice for a batch of {self.fewest}, got none left at {size}"
+            )
+        self.size = min(self.size, smaller)
+
+    def _learn(self, size: int, used: float) -> None:
+        reading = Reports.silent(0, 1)
+        reading.batch_sizes[0] = size
+        reading.device_memory[0] = used
+        self._model = self._model.observe(reading)
+        cap = int(self._model.caps()[0])
+        if np.isfinite(self._model.slope[0]):
+            # A line through two sizes; through one and the origin it would be a wild guess.
+            self.size = min(self.size, max(cap, self.fewest))
+
+
+def peak_memory(device: torch.device) -> PeakMemory:
+    return DeviceMemory(device) if device.type == "cuda" else HostMemory()
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory did not suffice, on whatever device."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    words = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
+    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)

@@ -1,0 +1,152 @@
+"""Micro-batches: a batch beyond the memory of its worker, run in pieces.
+
+The pieces' gradients are kept here, under `no_sync`, and exchanged in the end by a backward pass of
+nothing. So whatever goes wrong in a piece goes wrong before anything was sent: the same samples
+are run again in smaller pieces, while the others just wait, their collectives matched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.errors import InvalidSetting
+from evenstep.pytorch.memory import BatchLimit, is_out_of_memory
+
+LossOf = Callable[..., torch.Tensor]
+"""From a batch, or a piece of one, to the mean loss of its samples."""
+
+
+class MicroBatches:
+    """Runs forward and backward passes in pieces that fit into memory."""
+
+    def __init__(self, model: DistributedDataParallel, limit: BatchLimit) -> None:
+        self._model = model
+        self._limit = limit
+        self.memory_used: float | None = None
+        """Share of the memory in use at its peak, where it has just been read."""
+
+    def run(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
+        """Leave the gradients of the batch's mean loss in the parameters; return that loss."""
+        samples = _num_samples(batch)
+        before = _Before(self._model)
+        while True:
+            size = min(self._limit.size, samples)
+            try:
+                loss = self._attempt(loss_of, batch, samples, size)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                failed = error.with_traceback(None)
+            else:
+                self.memory_used = self._limit.has_run(size)
+                return loss
+            # Out here, as what is being handled holds on to the tensors of the failed piece.
+            before.restore()
+            _free_cache()
+            try:
+                self._limit.has_failed(size)
+            except Exception as hopeless:
+                raise hopeless from failed
+
+    def _attempt(
+        self, loss_of: LossOf, batch: tuple[Any, ...], samples: int, size: int
+    ) -> torch.Tensor:
+        mean = torch.zeros(())
+        with self._model.no_sync():
+            for begin, end in _pieces(samples, size, self._limit.fewest):
+                weight = (end - begin) / samples
+                loss = weight * loss_of(*(_cut(part, samples, begin, end) for part in batch))
+                loss.backward()
+                mean = mean.to(loss) + loss.detach()
+        return mean
+
+
+def exchange_kept(model: DistributedDataParallel) -> None:
+    """Exchange the gradients that were kept: a backward pass in which every gradient is zero."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if model.find_unused_parameters:
+        trained = [p for p in trained if p.grad is not None]
+    nothing = torch.stack([p.reshape(-1)[:1].sum().float() for p in trained]).sum() * 0
+    model.reducer.prepare_for_forward()
+    model.reducer.prepare_for_backward([nothing] if model.find_unused_parameters else [])
+    nothing.backward()
+
+
+class _Before:
+    """Gradients and buffers as they were, to begin again from."""
+
+    def __init__(self, model: DistributedDataParallel) -> None:
+        self._gradients = [
+            (p, None if p.grad is None else p.grad.clone())
+            for p in model.parameters() if p.requires_grad
+        ]  # fmt: skip
+        self._buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        for parameter, gradient in self._gradients:
+            if gradient is None or parameter.grad is None:
+                parameter.grad = gradient
+            else:
+                parameter.grad.copy_(gradient)
+        for buffer, value in self._buffers:
+            buffer.copy_(value)
+
+
+def _pieces(samples: int, size: int, fewest: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of pieces of at most a size, as equal as can be, but of a fewest.
+
+    >>> list(_pieces(7, 3, 1))
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    count = min(-(-samples // size), max(1, samples // fewest))
+    for piece in range(count):
+        yield piece * samples // count, (piece + 1) * samples // count
+
+
+def _num_samples(batch: tuple[Any, ...]) -> int:
+    """Return the length of the first tensor of a batch, which all that is cut has."""
+    for part in _leaves(batch):
+        if isinstance(part, torch.Tensor) and part.dim() > 0:
+            return len(part)
+    raise InvalidSetting(
+        "a batch must hold a tensor whose first dimension is that of the samples, "
+        f"got {', '.join(type(part).__name__ for part in batch) or 'nothing'}"
+    )
+
+
+def _leaves(part: Any) -> Iterator[Any]:
+    if isinstance(part, Mapping):
+        part = list(part.values())
+    if isinstance(part, (list, tuple)):
+        for inner in part:
+            yield from _leaves(inner)
+    else:
+        yield part
+
+
+def _cut(part: Any, samples: int, begin: int, end: int) -> Any:
+    """Return some of the samples of a part of a batch; what is not one per sample stays whole.
+
+    >>> _cut({"x": torch.arange(4), "name": ["a", "b", "c", "d"], "epoch": 3}, 4, 1, 3)
+    {'x': tensor([1, 2]), 'name': ['b', 'c'], 'epoch': 3}
+    """
+    if isinstance(part, torch.Tensor):
+        return part[begin:end] if part.dim() > 0 and len(part) == samples else part
+    if isinstance(part, Mapping):
+        return {name: _cut(inner, samples, begin, end) for name, inner in part.items()}
+    if isinstance(part, (list, tuple)):
+        if len(part) == samples and not any(isinstance(p, torch.Tensor) for p in part):
+            return part[begin:end]
+        inner = [_cut(p, samples, begin, end) for p in part]
+        return type(part)(*inner) if hasattr(part, "_fields") else type(part)(inner)
+    return part
+
+
+def _free_cache() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
