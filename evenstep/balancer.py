@@ -149,9 +149,16 @@ class Balancer:
             f"{name}.{key}": array for name, part in parts.items() for key, array in part.items()
         }
 
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state of the same workers, policy and predictor."""
-        n = len(self.workers)
+    def restore(
+        self, state: Mapping[str, NDArray[Any]], workers: Sequence[str] | None = None
+    ) -> None:
+        """Take up a saved state of the same policy and predictor.
+
+        It was saved with the `workers` given, or else with those of now. Who was there gets back
+        what was learned about it; sizes are scaled to the members of now.
+        """
+        before = self.workers if workers is None else _distinct(workers)
+        n = len(before)
         own = from_arrays(
             _Own(_no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
         )
@@ -161,9 +168,30 @@ class Balancer:
             )
         policy_state = from_arrays(self.policy.init(n), inner_arrays(state, "policy"))
         if self.predictor is not None:
-            self.predictor.restore(inner_arrays(state, "predictor"))
-        self._policy_state, self._usage = policy_state, own.usage
-        self.plan = Plan(own.number, own.iteration, own.sizes, reason="restored")
+            self._restore_predictor(self.predictor, inner_arrays(state, "predictor"), before)
+        keep = _positions(self.workers, before)
+        self._usage = remap_rows(own.usage, _no_usage(len(self.workers)), keep)
+        self._policy_state, sizes = policy_state, own.sizes
+        if before != self.workers:
+            self._policy_state = self.policy.remap(policy_state, keep)
+            sizes = _scaled(own.sizes, keep, self.total, self.limits)
+        self.plan = Plan(own.number, own.iteration, sizes, reason="restored")
+
+    def _restore_predictor(
+        self, predictor: Predictor, state: Arrays, before: Sequence[str]
+    ) -> None:
+        if tuple(before) == self.workers:
+            predictor.restore(state)
+            return
+        after = predictor.state()
+        predictor.remap(np.full(len(before), -1))
+        try:
+            predictor.restore(state)
+        except StateFileError:
+            predictor.remap(np.full(len(self.workers), -1))
+            predictor.restore(after)
+            raise
+        predictor.remap(_positions(self.workers, before))
 
     def _learn(self, reports: Reports) -> None:
         """Let the predictor learn the speeds of k-1, each with the usage at the start of k-1."""
@@ -211,12 +239,9 @@ class Balancer:
 
     def _remapped(self, workers: Sequence[str]) -> tuple[Ints, Limits, Ints, Any]:
         """Return old positions, limits, sizes and policy state of other members."""
-        old = {worker: i for i, worker in enumerate(self.workers)}
-        keep = as_ints([old.get(worker, -1) for worker in workers])
+        keep = _positions(workers, self.workers)
         limits = self._limits_of(workers)
-        typical = max(1.0, float(np.median(self.plan.sizes)))
-        wanted = np.where(keep >= 0, self.plan.sizes[keep], typical)
-        sizes = split_proportional(self.total, np.maximum(wanted, 1e-3), limits)
+        sizes = _scaled(self.plan.sizes, keep, self.total, limits)
         return keep, limits, sizes, self.policy.remap(self._policy_state, keep)
 
     def _silence(self) -> Reports:
@@ -238,6 +263,19 @@ class _Own:
 def _no_usage(num_workers: int) -> Floats:
     """Return rows (iteration, cpu, memory) of workers that have not said anything."""
     return np.tile([-2.0, 1.0, 1.0], (num_workers, 1))
+
+
+def _positions(workers: Sequence[str], before: Sequence[str]) -> Ints:
+    """Return where each worker was, -1 for a newcomer."""
+    old = {worker: i for i, worker in enumerate(before)}
+    return as_ints([old.get(worker, -1) for worker in workers])
+
+
+def _scaled(sizes: Ints, keep: Ints, total: int, limits: Limits) -> Ints:
+    """Return the sizes of other members, in proportion to what those who stay had."""
+    typical = max(1.0, float(np.median(sizes)))
+    wanted = np.where(keep >= 0, sizes[keep], typical)
+    return split_proportional(total, np.maximum(wanted, 1e-3), limits)
 
 
 def _distinct(workers: Sequence[str]) -> tuple[str, ...]:

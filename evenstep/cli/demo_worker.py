@@ -50,7 +50,7 @@ def _train(settings: DemoSettings, run: str, worker: int) -> tuple[nn.Module, Em
         mode=RUNS[run],
         policy=POLICY,
         log=str(settings.log(run)),
-        names=settings.workers,
+        name=settings.workers[worker],
         source=settings.source,
         timer=device,
         summary=False,

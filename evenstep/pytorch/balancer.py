@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -35,18 +34,19 @@ from evenstep.pytorch.checks import (
     MARK,
     check_hook,
     check_model,
-    check_names,
     check_sizes,
     maxima_of,
     side_group,
 )
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
+from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
+from evenstep.pytorch.saved import remembered, restore, save
 from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
 from evenstep.pytorch.summary import Summary
 from evenstep.pytorch.timers import make_timer
@@ -60,8 +60,8 @@ class Balancer:
     `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, and a word at the end on
     what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
     `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
-    into `comm_hook`. `log` is the run log that worker 0 writes, in which the workers have `names`,
-    or are numbered.
+    into `comm_hook`. `log` is the run log that worker 0 writes. `name` is what this worker is
+    called in it, and found again by after a restart: its host and device, unless you say so.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Balancer:
         granularity: int = 1,
         comm_hook: UserHook | None = None,
         log: str | None = None,
-        names: Sequence[str] | None = None,
+        name: str | None = None,
         summary: bool = True,
         warm_up: int = 2,
         timer: Timer | None = None,
@@ -105,12 +105,10 @@ class Balancer:
                 else tuple(maximum),
                 "micro_batches": micro_batches, "granularity": granularity, "device": device.type,
                 "comm_hook": comm_hook is not None, "warm_up": warm_up,
-                "names": None if names is None else tuple(names),
             },
             self.side_group,
         )  # fmt: skip
         check_sizes(total, self.minimum, self.num_workers)
-        check_names(names, self.num_workers)
         check_hook(comm_hook)
         maxima = maxima_of(maximum, self.num_workers)
         self._limit = BatchLimit(
@@ -121,7 +119,7 @@ class Balancer:
         """Whether a plan may give this worker more than it can run in one piece."""
         chosen = choose_policy(mode, policy, shares, device)
         self._lag = 1 if device.type == "cuda" else 0
-        members = list(names or map(str, range(self.num_workers)))
+        members = gather_names(name, device, self.side_group)
         self._core = CoreBalancer(
             members, total, chosen,
             minimum=self.minimum, granularity=granularity, delay=self._lag,
@@ -139,6 +137,7 @@ class Balancer:
         self.iteration = 0
         """k: iterations whose gradients were exchanged."""
         self._begun = time.perf_counter()
+        self._last_reports: Reports | None = None
         self._nothing = self._exchange.share
         self._now = Iteration(0, self._core.plan, 0.0, self._nothing, self._nothing, is_done=True)
         self._summary = Summary(even_sizes(total, self._core.limits))
@@ -218,17 +217,19 @@ class Balancer:
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""
         self._take_reports()
-        arrays = {name: array.tolist() for name, array in self._core.state().items()}
-        return {"iteration": self.iteration, "balancer": arrays}
+        return save(self._core, self._last_reports, self.iteration)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint of the same number of workers had learned."""
-        fresh = self._core.state()
-        arrays = {
-            name: np.array(values, dtype=fresh[name].dtype)
-            for name, values in state["balancer"].items() if name in fresh
-        }  # fmt: skip
-        self._core.restore(arrays)
+        """Take up what a checkpoint had learned, also with another number of workers.
+
+        A worker is found again by its name; about newcomers nothing is known yet.
+        """
+        restore(self._core, state)
+        known = remembered(state, self._core.workers[self.worker])
+        if known.speed is not None:
+            self._reporter.remember(known.speed, known.usage)
+        if known.cap is not None:
+            self._limit.size = min(self._limit.size, known.cap)
         self._exchange.forget()
         self.iteration = int(state["iteration"])
         self._now = Iteration(
@@ -341,6 +342,7 @@ class Balancer:
             self._learn(read_rows(rows, done.iteration + 1), done)
 
     def _learn(self, reports: Reports, done: Exchanged) -> None:
+        self._last_reports = reports
         self._summary.observe(reports, done.plan)
         if self._recorder is not None:
             self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)

@@ -45,12 +45,6 @@ def check_sizes(total: int, minimum: int, num_workers: int) -> None:
         )
 
 
-def check_names(names: Sequence[str] | None, num_workers: int) -> None:
-    """Raise InvalidSetting unless names, if any, are one per worker."""
-    if names is not None and len(names) != num_workers:
-        raise InvalidSetting(f"names must be one per worker ({num_workers}), got {len(names)}")
-
-
 def maxima_of(maximum: int | Sequence[int] | None, num_workers: int) -> list[int] | None:
     """Return every worker's largest batch size, from one for all or one for each."""
     if maximum is None:

@@ -160,6 +160,7 @@ class BalancedLoader:
         state: dict[str, Any] = {
             "epoch": self._epoch,
             "position": self._position,
+            "total": self._balancer.total,
             "seed": self._seed,
         }
         sampled = self._order.sampled(self._epoch)
@@ -168,12 +169,15 @@ class BalancedLoader:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made; the seed must be the same."""
-        if state["seed"] != self._seed:
-            raise InvalidSetting(
-                f"the loader's seed must be that of the checkpoint, {state['seed']}, "
-                f"got {self._seed}"
-            )
+        """Go on where a checkpoint was made, also with another number of workers.
+
+        What remains of the epoch is dealt out to whoever is there. Seed and total must be the same.
+        """
+        for what, got in (("seed", self._seed), ("total", self._balancer.total)):
+            if state[what] != got:
+                raise InvalidSetting(
+                    f"the loader's {what} must be that of the checkpoint, {state[what]}, got {got}"
+                )
         self._epoch, self._position = state["epoch"], state["position"]
         self.under_way = None
         self._order.restore(self._epoch, state["order"].numpy() if "order" in state else None)

@@ -52,6 +52,13 @@ class Reporter:
             digest=digest,
         )
 
+    def remember(self, speed: float, usage: Usage) -> None:
+        """Take up the speed that this worker had before a restart."""
+        if self._predictor is not None:
+            at = np.array([usage.cpu]), np.array([usage.memory])
+            self._predictor.observe(np.array([speed]), *at)
+            self._is_seen = True
+
     def close(self) -> None:
         """End the probe and a training that may be going on."""
         if self._probe is not None:
