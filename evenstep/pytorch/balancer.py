@@ -48,6 +48,7 @@ from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.saved import remembered, restore, save
 from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
+from evenstep.pytorch.straggler import Checkpoint, StragglerWatch, check_straggler, leave
 from evenstep.pytorch.summary import Summary
 from evenstep.pytorch.timers import make_timer
 from evenstep.transports.slots import Row, check_digests, digest, read_rows
@@ -77,6 +78,8 @@ class Balancer:
         maximum: int | Sequence[int] | None = None,
         micro_batches: bool = False,
         granularity: int = 1,
+        straggler: str = "advise",
+        checkpoint: Checkpoint | None = None,
         comm_hook: UserHook | None = None,
         log: str | None = None,
         name: str | None = None,
@@ -93,7 +96,9 @@ class Balancer:
         self.total = total
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
-        self.minimum = self.fewest if minimum is None else minimum
+        if minimum is None:
+            minimum = 0 if straggler == "bench" else self.fewest
+        self.minimum = minimum
         self.side_group = side_group(group)
         device = next(model.parameters()).device
         # Before anything else is checked: who stops here alone leaves the others waiting.
@@ -104,12 +109,15 @@ class Balancer:
                 "maximum": maximum if maximum is None or isinstance(maximum, int)
                 else tuple(maximum),
                 "micro_batches": micro_batches, "granularity": granularity, "device": device.type,
-                "comm_hook": comm_hook is not None, "warm_up": warm_up,
+                "comm_hook": comm_hook is not None, "warm_up": warm_up, "straggler": straggler,
             },
             self.side_group,
         )  # fmt: skip
         check_sizes(total, self.minimum, self.num_workers)
         check_hook(comm_hook)
+        check_straggler(straggler, checkpoint)
+        self._straggler = StragglerWatch()
+        self._checkpoint = checkpoint
         maxima = maxima_of(maximum, self.num_workers)
         self._limit = BatchLimit(
             None if maxima is None else maxima[self.worker], self.fewest, peak_memory(device)
@@ -117,6 +125,8 @@ class Balancer:
         self._micro_batches = MicroBatches(model, self._limit)
         self._may_exceed = micro_batches
         """Whether a plan may give this worker more than it can run in one piece."""
+        if straggler == "bench":
+            policy = policy or "equal_finish"
         chosen = choose_policy(mode, policy, shares, device)
         self._lag = 1 if device.type == "cuda" else 0
         members = gather_names(name, device, self.side_group)
@@ -185,8 +195,12 @@ class Balancer:
         """
         keeps = not self._model.require_backward_grad_sync
         self._now.is_guarded = True
-        with self._accumulation.muted():
-            loss = self._micro_batches.run(loss_of, batch)
+        if self._now.is_benched:
+            # Its samples are borrowed, and weigh nothing.
+            loss = torch.zeros(())
+        else:
+            with self._accumulation.muted():
+                loss = self._micro_batches.run(loss_of, batch)
         if keeps:
             self._on_accumulated()
         else:
@@ -227,7 +241,7 @@ class Balancer:
         restore(self._core, state)
         known = remembered(state, self._core.workers[self.worker])
         if known.speed is not None:
-            self._reporter.remember(known.speed, known.usage)
+            self._reporter.remember(known.speed)
         if known.cap is not None:
             self._limit.size = min(self._limit.size, known.cap)
         self._exchange.forget()
@@ -263,6 +277,7 @@ class Balancer:
         self._accumulation.forget()
         start = time.perf_counter() - self._begun
         self._take_reports()
+        self._act_on_advice()
         self._now = Iteration(self.iteration, self._core.plan, start, kept, self._nothing)
         return self._now
 
@@ -347,7 +362,16 @@ class Balancer:
         if self._recorder is not None:
             self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
         if reports.speeds is not None or not self._core.policy.uses_speeds:
-            self._core.decide(reports)
+            self._straggler.observe(self._core.decide(reports))
+
+    def _act_on_advice(self) -> None:
+        """Go on without a straggler, where the user wants that: on all workers at once."""
+        straggler = self._straggler.found
+        if self._checkpoint is None or straggler is None:
+            return
+        self._checkpoint()
+        dist.barrier(self.side_group)
+        leave(self.worker, self._core.workers[straggler], straggler)
 
     def _make_recorder(
         self, log: str | None, mode: str, predictor: str | None, source: str

@@ -30,6 +30,11 @@ class Iteration:
     is_done: bool = False
 
     @property
+    def is_benched(self) -> bool:
+        """Whether this worker has no samples of its own, though others have."""
+        return self.batch.samples == 0 and self.batch.total > 0
+
+    @property
     def share(self) -> Share:
         """What goes into an exchange of its gradients."""
         return self.kept + self.batch

@@ -30,6 +30,7 @@ class Reporter:
         self._trainer = TrainInBackground()
         self._usage_before: Usage | None = None
         self._is_seen = False
+        self._remembered: float | None = None
 
     def row(self, cap: int | None, device_memory: float | None, digest: int) -> Row:
         """Return the row of the iteration that has just ended, with the digest of its plan."""
@@ -52,12 +53,9 @@ class Reporter:
             digest=digest,
         )
 
-    def remember(self, speed: float, usage: Usage) -> None:
-        """Take up the speed that this worker had before a restart."""
-        if self._predictor is not None:
-            at = np.array([usage.cpu]), np.array([usage.memory])
-            self._predictor.observe(np.array([speed]), *at)
-            self._is_seen = True
+    def remember(self, speed: float) -> None:
+        """Report the speed that this worker had before a restart, until it has measured one."""
+        self._remembered = speed
 
     def close(self) -> None:
         """End the probe and a training that may be going on."""
@@ -76,6 +74,6 @@ class Reporter:
             self._trainer.poll(self._predictor)
             self._is_seen = True
         if not self._is_seen:
-            return None
+            return self._remembered
         prediction = self._predictor.predict(np.array([usage.cpu]), np.array([usage.memory]))
         return float(prediction[0])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from evenstep.balancer import Balancer
 from evenstep.core.limits import UNLIMITED
-from evenstep.core.report import Reports, Usage
+from evenstep.core.report import Reports
 from evenstep.errors import StateFileError
 
 
@@ -20,8 +20,6 @@ class Memory:
 
     speed: float | None = None
     """v, as it was predicted last."""
-    usage: Usage = field(default_factory=Usage)
-    """At that time."""
     cap: int | None = None
     """The largest size that it can run."""
 
@@ -37,8 +35,6 @@ def save(core: Balancer, last: Reports | None, iteration: int) -> dict[str, Any]
     if last is not None:
         state["reports"] = {
             "speeds": None if last.speeds is None else last.speeds.tolist(),
-            "cpu": last.cpu.tolist(),
-            "memory": last.memory.tolist(),
             "caps": None if last.caps is None else last.caps.tolist(),
         }
     return state
@@ -72,6 +68,5 @@ def remembered(state: Mapping[str, Any], worker: str) -> Memory:
     cap = UNLIMITED if reports["caps"] is None else reports["caps"][i]
     return Memory(
         speed=None if reports["speeds"] is None else reports["speeds"][i],
-        usage=Usage(cpu=reports["cpu"][i], memory=reports["memory"][i]),
         cap=cap if cap < UNLIMITED else None,
     )

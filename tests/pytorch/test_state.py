@@ -70,9 +70,7 @@ def test_what_was_learned_makes_sizes_right_at_once(workers):
 def predictions(state, names):
     """Return the speeds that the workers predict in their very first report."""
     name = names[dist.get_rank()]
-    # By past speeds alone: what the machine leaves to this process says nothing here.
-    settings = {"timer": Emulated(SPEEDS[name]), "name": name, "predictor": "ema"}
-    with balanced(TOTAL, **settings) as balancer:
+    with balanced(TOTAL, timer=Emulated(SPEEDS[name]), name=name) as balancer:
         balancer.load_state_dict(torch.load(io.BytesIO(state))["balancer"])
         for _ in balancer.loader(Indices(TOTAL)):
             exchange(balancer)

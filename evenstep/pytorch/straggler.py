@@ -1,0 +1,76 @@
+"""Stragglers: acting on the advice that the job would be faster without a worker.
+
+`bench` gives it no samples, and tries it again now and then. `restart` saves a checkpoint and lets
+torchrun go on without it: its agent ends, and the other workers fail on purpose, which makes their
+agents meet again, without the one that is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+
+from evenstep.core.plan import Plan
+from evenstep.errors import InvalidSetting
+
+ACTIONS = ("advise", "bench", "restart")
+_PATIENCE = 10
+"""Boundaries at which the advice must have been the same before a job is restarted for it."""
+_FAREWELL = 60.0
+"""Seconds in which an agent must have ended its worker."""
+
+Checkpoint = Callable[[], None]
+
+
+def check_straggler(
+    action: str, checkpoint: Checkpoint | None, environment: Mapping[str, str] = os.environ
+) -> None:
+    """Raise InvalidSetting where the action is unknown, or cannot be done here."""
+    if action not in ACTIONS:
+        raise InvalidSetting(f"straggler must be one of {', '.join(ACTIONS)}, got {action!r}")
+    if (action == "restart") != (checkpoint is not None):
+        raise InvalidSetting(
+            f"checkpoint goes with straggler 'restart', got {checkpoint!r} with {action!r}"
+        )
+    if action != "restart":
+        return
+    if "TORCHELASTIC_RUN_ID" not in environment:
+        raise InvalidSetting("straggler 'restart' takes workers started by torchrun, got others")
+    alike = environment.get("LOCAL_WORLD_SIZE", "1")
+    if alike != "1":
+        raise InvalidSetting(
+            "straggler 'restart' takes one worker per torchrun agent (--nproc-per-node 1), as a "
+            f"whole agent leaves, got {alike}"
+        )
+
+
+class StragglerWatch:
+    """Looks for a worker that the plans advise to remove, again and again."""
+
+    def __init__(self, patience: int = _PATIENCE) -> None:
+        self._patience = patience
+        self._worker: int | None = None
+        self._count = 0
+
+    def observe(self, plan: Plan) -> None:
+        """Take note of the advice of one more boundary."""
+        worker = plan.advice[0].worker if plan.advice else None
+        self._count = self._count + 1 if worker == self._worker else 1
+        self._worker = worker
+
+    @property
+    def found(self) -> int | None:
+        """The worker to go on without, once the advice has been the same for long enough."""
+        return self._worker if self._count >= self._patience else None
+
+
+def leave(worker: int, name: str, straggler: int) -> None:
+    """End this worker, so that the job goes on without the straggler."""
+    if worker != straggler:
+        raise SystemExit(f"evenstep: restarting without worker {name}, which is too slow")
+    # By a signal, after which the agent leaves the others' meeting place open.
+    os.kill(os.getppid(), signal.SIGTERM)
+    time.sleep(_FAREWELL)
+    raise SystemExit(f"evenstep: the agent of worker {name} must end within {_FAREWELL:g} s")
