@@ -86,7 +86,7 @@ def train(folder, kills):
 
 def committed(folder):
     """Return the samples of every iteration, in the last attempt that ran it to its end."""
-    seen = defaultdict(lambda: defaultdict(list))
+    seen: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for file in folder.glob("seen-*"):
         for line in file.read_text().splitlines():
             attempt, k, samples = json.loads(line)

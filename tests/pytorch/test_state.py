@@ -27,14 +27,13 @@ def run(names, state=None, stop=None, num_samples=24 * 9 + 5, policy="proportion
             loaded = torch.load(io.BytesIO(state))
             balancer.load_state_dict(loaded["balancer"])
             loader.load_state_dict(loaded["loader"])
-        first, speeds = balancer.plan.sizes.tolist(), []
-        seen = []
+        first = balancer.plan.sizes.tolist()
+        seen: list[int] = []
         for indices, _ in loader:
             seen += indices.tolist()
             exchange(balancer)
-            if stop is not None and len(speeds) + 1 == stop:
+            if balancer.iteration == stop:
                 break
-            speeds.append(balancer.plan.sizes.tolist())
         buffer = io.BytesIO()
         torch.save({"balancer": balancer.state_dict(), "loader": loader.state_dict()}, buffer)
         return seen, first, buffer.getvalue()
