@@ -92,4 +92,4 @@ def test_pressure_of_the_group_comes_before_the_machines(root, groups, tmp_path)
     write(root / "job", cpu__pressure="full total=1\nsome avg10=1.00 total=500000")
     file = cpu_pressure_file(root, groups, machine)
     assert file == root / "job/cpu.pressure"
-    assert stalled_seconds(file) == 0.5
+    assert stalled_seconds(root / "job/cpu.pressure") == 0.5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -150,3 +151,27 @@ def test_straggler_is_left_behind_and_the_epoch_goes_on(tmp_path):
     assert sorted(seen["a"][-1][3]) == pytest.approx([8, 16], abs=1)
     everything = sorted(x for rows in seen.values() for row in rows for x in row[2])
     assert everything == sorted(data(24 * 40)[:][0][:, 0].tolist())
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(240)
+def test_example_goes_on_after_a_worker_was_killed(tmp_path):
+    checkpoint = tmp_path / "elastic.pt"
+    process = torchrun(
+        "--standalone", "examples/elastic.py", "--epochs=10", f"--checkpoint={checkpoint}",
+        workers=2, restarts=1,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 90
+        while not checkpoint.exists() and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        victim = psutil.Process(process.pid).children()[-1]
+        victim.send_signal(signal.SIGKILL)
+    finally:
+        out = finish(process, timeout=90)
+    assert process.returncode == 0, out[-3000:]
+    [iteration] = re.findall(r"going on after iteration (\d+) of epoch \d+", out)
+    assert int(iteration) >= 5
+    [accuracy] = re.findall(r"accuracy ([\d.]+)% after 10 epochs", out)
+    assert float(accuracy) > 90
+    assert not checkpoint.exists()
