@@ -39,7 +39,8 @@ from evenstep.pytorch.checks import (
 )
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.iteration import Exchanged, Iteration
-from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.loader import BalancedLoader, make_loader
+from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
@@ -154,22 +155,15 @@ class Balancer:
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        loader = BalancedLoader(self, dataset, **settings)
-        require_agreement(loader.common_settings, self.side_group)
-        loader.check()
-        return loader
+        return make_loader(self, dataset, settings)
 
     def mean(self, value: float | torch.Tensor) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
 
         All workers must call it. It waits for all of them, which does not count as work.
         """
-        samples = self._now.batch.samples
-        summed = float(value) * samples if samples else 0.0
-        mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
         with self._away():
-            dist.all_reduce(mine, group=self.side_group)
-        return float(mine[0] / mine[1]) if mine[1] else float("nan")
+            return mean_over_workers(value, self._now.batch.samples, self.side_group)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -178,7 +172,9 @@ class Balancer:
         All workers must call it.
         """
         with self._away():
-            average_buffers(self._model, self.batch_size / self.total, self._model.process_group)
+            average_buffers(
+                self._model.module, self.batch_size / self.total, self._model.process_group
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""
