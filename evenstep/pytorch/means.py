@@ -8,6 +8,8 @@ import torch.distributed as dist
 
 def mean_over_workers(value: float | torch.Tensor, samples: int, group: dist.ProcessGroup) -> float:
     """Return the mean of all workers' values, each weighted by its samples; NaN without any."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
     summed = float(value) * samples if samples else 0.0
     mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
     dist.all_reduce(mine, group=group)

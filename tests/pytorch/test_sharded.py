@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from typing import Any
 
@@ -37,7 +39,9 @@ def train(total, num_samples, **settings):
                 balancer.weigh(loss).backward()
                 seen.append(whole_gradients(model))
                 sizes.append(len(samples))
-                losses.append(balancer.mean(loss))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    losses.append(balancer.mean(loss))
                 optimizer.step()
                 optimizer.zero_grad()
         assert balancer.iteration == len(sizes)
@@ -113,11 +117,10 @@ def visit(num_workers):
     """Return the samples of this worker in two epochs."""
     with sharded(10, shares=[1, 4]) as (balancer, model):
         loader = balancer.loader(Indices(33), num_workers=num_workers)
-        epochs = []
-        for _ in range(2):
-            epochs.append([])
+        epochs: list[list[int]] = [[], []]
+        for epoch in epochs:
             for indices, _ in loader:
-                epochs[-1] += indices.tolist() if balancer._now.batch.samples else []
+                epoch += indices.tolist() if balancer._now.batch.samples else []
                 step(balancer, model)
         return epochs
 
@@ -235,8 +238,8 @@ def restore(path):
         for k, _ in enumerate(loader):
             step(balancer, model)
             if k == 1:
-                state = balancer.state_dict(), loader.state_dict()
                 break
+        state = balancer.state_dict(), loader.state_dict()
     with sharded(10) as (balancer, model):
         loader = balancer.loader(Indices(40))
         torch.save(state, f"{path}/{balancer.worker}")
@@ -289,7 +292,7 @@ def mistake(which):
         Balancer(shard(net()), 8)  # type: ignore[arg-type]
     with torch.device("meta" if which == "meta" else "cpu"):
         made = net()
-    models = {
+    models: dict[str, Callable[[], torch.nn.Module]] = {
         "not sharded": net,
         "only layers": lambda: torch.nn.Sequential(shard(net())),
         "DDP": lambda: DistributedDataParallel(net()),
