@@ -25,7 +25,9 @@ from evenstep.core.limits import Limits
 from evenstep.core.settings import require_whole
 from evenstep.core.split import makespan, split_affine
 from evenstep.errors import CalibrationFailed, InvalidSetting
+from evenstep.measure.timer import Clock
 from evenstep.pytorch.fetching import Packing, Samples, seeded_randomness
+from evenstep.pytorch.order import count_samples
 from evenstep.pytorch.sharded_model import is_fully_sharded
 
 _LEAST_SLOPE = 0.05
@@ -48,6 +50,7 @@ class Replica:
     loss_of: Callable[[torch.nn.Module, Any], torch.Tensor]
     dataset: Dataset[Any]
     collate_fn: Callable[[list[Any]], Any] | None = None
+    clock: Clock = time.perf_counter
 
     def measure(self, sizes: Sequence[int], repeats: int, device: torch.device) -> Line:
         """Return the line through the median times at these sizes.
@@ -55,18 +58,23 @@ class Replica:
         The randomness of the training is left as it was, and the memory given back.
         """
         with _own_randomness(device):
-            model = self._make()
-            batches = {size: self._batch(size) for size in sorted(set(sizes), reverse=True)}
-            for batch in batches.values():
-                self._time(model, batch, device)  # allocates and compiles: not looked at
-            times: dict[int, list[float]] = {size: [] for size in batches}
-            # In rounds, so that a slow moment meets all sizes.
-            for _ in range(repeats):
-                for size, batch in batches.items():
-                    times[size].append(self._time(model, batch, device))
-        del model, batches
+            times = self._time_all(sorted(set(sizes), reverse=True), repeats, device)
         _give_back_memory(device)
         return fit_line(list(times), [float(np.median(taken)) for taken in times.values()])
+
+    def _time_all(
+        self, sizes: Sequence[int], repeats: int, device: torch.device
+    ) -> dict[int, list[float]]:
+        model = self._make()
+        batches = {size: self._batch(size) for size in sizes}
+        for batch in batches.values():
+            self._time(model, batch, device)  # allocates and compiles: not looked at
+        times: dict[int, list[float]] = {size: [] for size in sizes}
+        # In rounds, so that a slow moment meets all sizes.
+        for _ in range(repeats):
+            for size, batch in batches.items():
+                times[size].append(self._time(model, batch, device))
+        return times
 
     def _make(self) -> torch.nn.Module:
         model = self.make_model()
@@ -83,17 +91,19 @@ class Replica:
         return model
 
     def _batch(self, size: int) -> Any:
-        count = len(self.dataset)  # type: ignore[arg-type]
+        count = count_samples(self.dataset)
+        if count == 0:
+            raise InvalidSetting("the dataset to calibrate with must have samples, got none")
         keys = [(0, i % count) for i in range(size)]
         return Packing(self.collate_fn).collate(Samples(self.dataset, None).__getitems__(keys))
 
     def _time(self, model: torch.nn.Module, batch: Any, device: torch.device) -> float:
         model.zero_grad(set_to_none=True)
         _synchronise(device)
-        start = time.perf_counter()
+        start = self.clock()
         self.loss_of(model, batch).backward()
         _synchronise(device)
-        return time.perf_counter() - start
+        return self.clock() - start
 
 
 def fit_line(sizes: Sequence[int], times: Sequence[float]) -> Line:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from evenstep.core.plan import Plan
 from evenstep.core.settings import require_whole
 from evenstep.core.split import split_proportional
 from evenstep.errors import InvalidSetting, StateFileError
+from evenstep.measure.timer import Clock
 from evenstep.policies import Static
 from evenstep.policies.policy import even_sizes
 from evenstep.pytorch.agreement import require_agreement
@@ -51,8 +53,8 @@ class ShardedBalancer:
     """Balances a model with `fully_shard` over its workers.
 
     `total` is X, the samples of all workers in one iteration. Batch sizes are even, or in
-    proportion to `shares`, until `calibrate` finds better ones. The loss of every batch must go
-    through `weigh` before its backward pass.
+    proportion to `shares`, until `calibrate`, by its `clock`, finds better ones. The loss of every
+    batch must go through `weigh` before its backward pass.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ShardedBalancer:
         maximum: int | None = None,
         granularity: int = 1,
         summary: bool = True,
+        clock: Clock = time.perf_counter,
     ) -> None:
         check_sharded_model(model)
         mesh = mesh_of(model)
@@ -78,6 +81,7 @@ class ShardedBalancer:
         """The smallest batch that the model can be trained on."""
         self.minimum = self.fewest if minimum is None else minimum
         self._maximum = maximum
+        self._clock = clock
         self.side_group = side_group(self._group)
         # Before anything else is checked: who stops here alone leaves the others waiting.
         require_agreement(
@@ -165,7 +169,7 @@ class ShardedBalancer:
         require_agreement({"repeats": repeats}, self.side_group)
         self._trail.check(self.side_group)
         require_whole("repeats", repeats)
-        replica = Replica(make_model, loss_of, dataset, collate_fn)
+        replica = Replica(make_model, loss_of, dataset, collate_fn, self._clock)
         lines = gather_lines(partial(self._measure, replica, sizes, repeats), self.side_group)
         planned = split_by_lines(self.total, lines, self._limits)
         require_agreement({"calibrated sizes": planned.tolist()}, self.side_group)

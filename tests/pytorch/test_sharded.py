@@ -213,7 +213,7 @@ def forget(when):
             with torch.no_grad():
                 for others, wanted in evaluation:
                     balancer.weigh(cross_entropy(model(others), wanted))
-            assert float(weighed / loss) == pytest.approx([0.5, 1.5][balancer.worker])
+            assert weighed.item() / loss.item() == pytest.approx([0.5, 1.5][balancer.worker])
             weighed.backward()
         # Watched for as long as need be, and no longer.
         assert all(p._post_accumulate_grad_hooks == {} for p in model.parameters())
