@@ -9,6 +9,7 @@
     ├── Unplanned                 a plan was waited for and did not come in time
     ├── DivergedPlans             two workers used different plans in one iteration
     ├── MemoryExhausted           a worker's memory does not suffice for the smallest batch
+    ├── CalibrationFailed         a worker could not be timed
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
@@ -55,6 +56,10 @@ class DivergedPlans(EvenstepError):
 
 class MemoryExhausted(EvenstepError):
     """A worker's memory does not suffice for the smallest batch that can be run."""
+
+
+class CalibrationFailed(EvenstepError):
+    """A worker could not be timed, so that none can be planned."""
 
 
 class FileError(EvenstepError, ValueError):

@@ -30,15 +30,32 @@ def test_three_lines_make_the_difference():
     assert sum(line.startswith("-") for line in changes) <= 3
 
 
+def torchrun(example):
+    """Run an example with two workers, and return what it prints."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*command, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example],
+        cwd=ROOT, capture_output=True, text=True, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("example", [STOCK, BALANCED])
 def test_example_learns_to_read_digits(example):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example],
-        cwd=ROOT, capture_output=True, text=True, timeout=170,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", done.stdout, re.MULTILINE)
+    printed = torchrun(example)
+    [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", printed, re.MULTILINE)
     assert float(accuracy) > 90
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_sharded_example_is_calibrated_and_learns():
+    printed = torchrun("examples/fsdp2_mlp.py")
+    line = r"^epoch (\d): batch sizes (\d+)/(\d+), loss ([\d.]+)$"
+    epochs = re.findall(line, printed, re.MULTILINE)
+    assert [int(epoch) for epoch, *_ in epochs] == list(range(5))
+    assert {int(first) + int(second) for _, first, second, _ in epochs} == {64}
+    assert float(epochs[-1][-1]) < 0.2 < float(epochs[0][-1])

@@ -3,9 +3,12 @@
 from evenstep.pytorch import Balancer
 balancer = Balancer(model, total=256)             # model: DistributedDataParallel
 loader = balancer.loader(dataset, num_workers=2)  # instead of DistributedSampler + DataLoader
+
+A model with `fully_shard` (FSDP2) goes into a `ShardedBalancer`, and its loss through `weigh`.
 """
 
 from evenstep.pytorch.balancer import Balancer
 from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.sharded import ShardedBalancer
 
-__all__ = ["BalancedLoader", "Balancer"]
+__all__ = ["BalancedLoader", "Balancer", "ShardedBalancer"]

@@ -41,7 +41,8 @@ from evenstep.pytorch.checks import (
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
-from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.loader import BalancedLoader, make_loader
+from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.recording import Recorder
@@ -181,10 +182,7 @@ class Balancer:
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        loader = BalancedLoader(self, dataset, **settings)
-        require_agreement(loader.common_settings, self.side_group)
-        loader.check()
-        return loader
+        return make_loader(self, dataset, settings)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
         """Run forward and backward passes of a batch, in pieces where memory demands it.
@@ -212,12 +210,8 @@ class Balancer:
 
         All workers must call it. It waits for all of them, which does not count as work.
         """
-        samples = self._now.batch.samples
-        summed = float(value) * samples if samples else 0.0
-        mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
         with self._away():
-            dist.all_reduce(mine, group=self.side_group)
-        return float(mine[0] / mine[1]) if mine[1] else float("nan")
+            return mean_over_workers(value, self._now.batch.samples, self.side_group)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -226,7 +220,9 @@ class Balancer:
         All workers must call it.
         """
         with self._away():
-            average_buffers(self._model, self.batch_size / self.total, self._model.process_group)
+            average_buffers(
+                self._model.module, self.batch_size / self.total, self._model.process_group
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""

@@ -25,11 +25,9 @@ def stop_broadcasting(model: DistributedDataParallel) -> None:
 
 
 @torch.no_grad()
-def average_buffers(
-    model: DistributedDataParallel, weight: float, group: dist.ProcessGroup
-) -> None:
+def average_buffers(model: torch.nn.Module, weight: float, group: dist.ProcessGroup) -> None:
     """Replace every floating-point buffer by its mean over the workers, weighted."""
-    for buffer in model.module.buffers():
+    for buffer in model.buffers():
         if buffer.is_floating_point():
             weighted = buffer * weight
             dist.all_reduce(weighted, group=group)

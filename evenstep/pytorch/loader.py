@@ -18,12 +18,13 @@ from evenstep.core.arrays import Ints
 from evenstep.core.dealing import deal, home_of, num_iterations, sizes_within, slice_of
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
+from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.fetching import Key, Packing, Samples
 from evenstep.pytorch.order import Order
 from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
 
 if TYPE_CHECKING:
-    from evenstep.pytorch.balancer import Balancer
+    from evenstep.pytorch.balancing import Balancing
 
 
 class BalancedLoader:
@@ -31,7 +32,7 @@ class BalancedLoader:
 
     def __init__(
         self,
-        balancer: Balancer,
+        balancer: Balancing,
         dataset: Dataset[Any],
         *,
         shuffle: bool = True,
@@ -216,12 +217,22 @@ class BalancedLoader:
         return self._packing.collate([have[key] for key in keys])
 
 
+def make_loader(
+    balancer: Balancing, dataset: Dataset[Any], settings: Mapping[str, Any]
+) -> BalancedLoader:
+    """Return the loader of a balancer; all workers must have given the same settings."""
+    loader = BalancedLoader(balancer, dataset, **settings)
+    require_agreement(loader.common_settings, balancer.side_group)
+    loader.check()
+    return loader
+
+
 def _check_loading(settings: Mapping[str, Any]) -> None:
     """Refuse those settings of a DataLoader that are ours to choose."""
     for name in ("batch_size", "batch_sampler"):
         if name in settings:
             raise InvalidSetting(
-                f"{name} must be left out, as batch sizes are planned: give Balancer the total"
+                f"{name} must be left out, as batch sizes are planned: give the balancer the total"
             )
     if not settings.get("in_order", True):
         raise InvalidSetting("in_order must be True: every worker's iterations have an order")

@@ -31,7 +31,7 @@ class Order:
         self._seed = seed
         self._group = group
         self._sampled: tuple[int, Ints] | None = None
-        self.num_samples = _count_samples(dataset, sampler)
+        self.num_samples = count_samples(dataset, sampler)
 
     def of(self, epoch: int) -> Ints:
         """Return the indices of an epoch's samples in their order; all workers must ask for it."""
@@ -65,7 +65,8 @@ class Order:
         return self._sampled[1]
 
 
-def _count_samples(dataset: Any, sampler: Any) -> int:
+def count_samples(dataset: Any, sampler: Any = None) -> int:
+    """Return how many samples an epoch has; raise InvalidSetting where nobody can tell."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise InvalidSetting(
             "the dataset must be map-style (with __getitem__ and __len__): a stream cannot be "

@@ -15,7 +15,7 @@ from evenstep.core.arrays import Ints
 from evenstep.pytorch.fetching import Key
 
 if TYPE_CHECKING:
-    from evenstep.pytorch.balancer import Balancer
+    from evenstep.pytorch.balancing import Balancing
     from evenstep.pytorch.loader import BalancedLoader
 
 
@@ -30,7 +30,7 @@ class UnderWay:
     iteration: int
     """Of the whole training."""
 
-    def has_trained(self, balancer: Balancer) -> bool:
+    def has_trained(self, balancer: Balancing) -> bool:
         return balancer.iteration > self.iteration
 
 

@@ -1,0 +1,16 @@
+"""Means over all samples of an iteration, from means over each worker's batch."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+
+def mean_over_workers(value: float | torch.Tensor, samples: int, group: dist.ProcessGroup) -> float:
+    """Return the mean of all workers' values, each weighted by its samples; NaN without any."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+    summed = float(value) * samples if samples else 0.0
+    mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
+    dist.all_reduce(mine, group=group)
+    return float(mine[0] / mine[1]) if mine[1] else float("nan")

@@ -1,0 +1,35 @@
+"""The trail of a training: which plans it used for which samples, as one number."""
+
+from __future__ import annotations
+
+import zlib
+
+import torch.distributed as dist
+
+from evenstep.errors import DivergedPlans
+from evenstep.pytorch.iteration import Iteration
+from evenstep.transports.slots import digest
+
+
+class Trail:
+    """Hashes all iterations, for workers whose gradient exchange carries no digest."""
+
+    def __init__(self) -> None:
+        self._hash = 0
+
+    def add(self, iteration: Iteration) -> None:
+        """Take note of an iteration that was trained on."""
+        digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
+        self._hash = zlib.crc32(digested, self._hash)
+
+    def check(self, group: dist.ProcessGroup) -> None:
+        """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
+        everybody = [0] * dist.get_world_size(group)
+        dist.all_gather_object(everybody, self._hash, group=group)
+        for worker, theirs in enumerate(everybody):
+            if theirs != everybody[0]:
+                raise DivergedPlans(
+                    "all workers must use the same plan for the same samples, but worker "
+                    f"{worker} and worker 0 did not; do all workers go through the same epochs, "
+                    "with the same versions of evenstep and numpy?"
+                )
