@@ -59,10 +59,14 @@ class Summary:
             )
         saved = 1 - self._actual.time / self._plain.time
         sizes = "/".join(map(str, self._last.sizes.tolist()))
+        gain = (
+            f"about {saved:.0%} of the iteration time saved"
+            if saved >= 0 else f"iterations about {-saved:.0%} longer than with it"
+        )  # fmt: skip
         return (
             f"evenstep: batch sizes {sizes}; waiting {self._actual.waiting:.0%} of the workers' "
-            f"time, about {self._plain.waiting:.0%} with plain BSP; about {saved:.0%} of the "
-            "iteration time saved (estimates from fitted lines)"
+            f"time, about {self._plain.waiting:.0%} with plain BSP; {gain} "
+            "(estimates from fitted lines)"
         )
 
 
