@@ -21,7 +21,7 @@ from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.core.split import split_proportional
 from evenstep.core.view import View
-from evenstep.errors import InvalidReport, InvalidSetting, MembershipError, StateFileError
+from evenstep.errors import InfeasibleLimits, InvalidReport, InvalidSetting, MembershipError, StateFileError
 from evenstep.policies.policy import Policy, even_sizes
 from evenstep.predictors.predictor import Predictor
 from evenstep.predictors.training import Trainer, TrainInBackground
@@ -211,8 +211,24 @@ class Balancer:
             speeds = reports.speeds
         else:
             speeds = np.full(len(current), np.nan)
-        limits = self.limits if reports.caps is None else self.limits.tighten(cap=reports.caps)
-        return View(reports, current, speeds, limits)
+        return View(reports, current, speeds, self._limits_within(reports.caps))
+
+    def _limits_within(self, caps: Ints | None) -> Limits:
+        """Return the limits with what the workers say they can run.
+
+        Where that leaves no plan, they share the total in proportion: going on in pieces, or at
+        a risk, is better than not going on.
+        """
+        if caps is None or not np.any(caps < self.limits.cap):
+            return self.limits
+        g = self._granularity
+        usable = np.minimum(np.maximum(caps // g, 1) * g, self.total)
+        share = -(-usable * self.total // (g * int(usable.sum()))) * g
+        for cap in (caps, np.maximum(usable, share)):
+            limits = self.limits.tighten(cap=cap)
+            if _is_feasible(limits, self.total):
+                return limits
+        return self.limits
 
     def _numbered(self, decision: Decision, iteration: int) -> Plan:
         changed = not np.array_equal(decision.sizes, self.plan.sizes)
@@ -263,6 +279,14 @@ class _Own:
 def _no_usage(num_workers: int) -> Floats:
     """Return rows (iteration, cpu, memory) of workers that have not said anything."""
     return np.tile([-2.0, 1.0, 1.0], (num_workers, 1))
+
+
+def _is_feasible(limits: Limits, total: int) -> bool:
+    try:
+        limits.bounds(total)
+    except InfeasibleLimits:
+        return False
+    return True
 
 
 def _positions(workers: Sequence[str], before: Sequence[str]) -> Ints:

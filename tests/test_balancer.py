@@ -571,3 +571,64 @@ def test_decision_uses_what_was_trained_in_the_background():
         balancer.decide(reports_of(len(student.taught), [8], [1.0]))
     balancer.close()
     assert student.adopted[0] == (2, False)
+
+
+def capped_sizes(caps, granularity=1, total=60, own=None):
+    balancer = Balancer(
+        ["a", "b", "c"], total, make_policy("even"), granularity=granularity, caps=own
+    )
+    reports = replace(first_reports(3), caps=np.array(caps))
+    return balancer.decide(reports).sizes.tolist()
+
+
+def test_caps_that_workers_report_hold_from_the_next_plan_on():
+    assert capped_sizes([8, UNLIMITED, UNLIMITED]) == [8, 26, 26]
+    assert capped_sizes([8, 100, 30]) == [8, 26, 26]
+    assert capped_sizes([9, UNLIMITED, UNLIMITED], granularity=4) == [8, 28, 24]
+
+
+def test_caps_that_leave_no_plan_share_the_total_in_proportion():
+    assert capped_sizes([5, 5, 10]) == [15, 15, 30]
+    assert capped_sizes([4, 4, 9], granularity=4) == [16, 16, 28]
+    assert capped_sizes([0, 0, 0]) == [20, 20, 20]
+
+
+def test_caps_that_were_given_bind_whatever_workers_report():
+    assert capped_sizes([5, 5, 5], own={"c": 12}) == [24, 24, 12]
+    with pytest.raises(InfeasibleLimits):
+        capped_sizes([5, 5, 5], own={"a": 5, "b": 5, "c": 5})
+
+
+@pytest.mark.parametrize("policy", [policy for policy in POLICIES if policy not in SHARES])
+def test_state_is_taken_up_by_other_workers(policy, predictor):
+    made = make_policy(policy)
+
+    def fresh(workers):
+        return Balancer(
+            workers, 60, made, make_predictor(predictor, num_workers=len(workers)),
+            trainer=TrainNow(),
+        )  # fmt: skip
+
+    before = fresh(["a", "b", "c"])
+    drive(before, [1.0, 2.0, 3.0], range(12))
+    # Exactly what a change of members in mid-run keeps.
+    after = fresh(["c", "new", "a", "b"])
+    after.restore(before.state(), ["a", "b", "c"])
+    before.change_members(["c", "new", "a", "b"], iteration=12)
+    assert after.plan.sizes.tolist() == before.plan.sizes.tolist()
+    assert predictions(after, 4) == predictions(before, 4)
+
+
+def predictions(balancer, num_workers):
+    usage = np.full(num_workers, 0.8)
+    return balancer.predictor.predict(usage, usage).tolist()
+
+
+def test_foreign_state_of_other_workers_leaves_the_predictor_as_it_was():
+    balancer = Balancer(["a", "b"], 60, Proportional(), Ema(2))
+    drive(balancer, [1.0, 3.0], range(4))
+    before = predictions(balancer, 2)
+    other = Balancer(["a", "b", "c"], 60, Proportional(), Kalman(3))
+    with pytest.raises(StateFileError):
+        balancer.restore(other.state(), ["a", "b", "c"])
+    assert predictions(balancer, 2) == before

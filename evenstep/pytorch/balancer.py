@@ -239,7 +239,7 @@ class Balancer:
         if known.speed is not None:
             self._reporter.remember(known.speed)
         if known.cap is not None:
-            self._limit.size = min(self._limit.size, known.cap)
+            self._limit.lower(known.cap)
         self._exchange.forget()
         self.iteration = int(state["iteration"])
         self._now = Iteration(

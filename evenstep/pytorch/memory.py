@@ -36,12 +36,22 @@ class BatchLimit:
     """The largest size that is run in one piece, as far as is known."""
 
     def __init__(self, given: int | None, fewest: int, memory: PeakMemory) -> None:
-        self.size = UNLIMITED if given is None else given
+        self._most = UNLIMITED if given is None else given
+        self._promised = UNLIMITED
         self.fewest = fewest
         """The smallest piece that can be run."""
         self._memory = memory
         self._model = MemoryModel.fresh(1)
         self._sizes: list[int] = []
+
+    @property
+    def size(self) -> int:
+        """What was given, what has not failed, and what readings promise, whichever is least."""
+        return min(self._most, self._promised)
+
+    def lower(self, size: int) -> None:
+        """Take up a limit that is known from elsewhere."""
+        self._most = min(self._most, size)
 
     def has_run(self, size: int) -> float | None:
         """Take note of a piece that went well.
@@ -67,17 +77,16 @@ class BatchLimit:
             raise MemoryExhausted(
                 f"memory must suffice for a batch of {self.fewest}, got none left at {size}"
             )
-        self.size = min(self.size, smaller)
+        self.lower(smaller)
 
     def _learn(self, size: int, used: float) -> None:
         reading = Reports.silent(0, 1)
         reading.batch_sizes[0] = size
         reading.device_memory[0] = used
         self._model = self._model.observe(reading)
-        cap = int(self._model.caps()[0])
         if np.isfinite(self._model.slope[0]):
             # A line through two sizes; through one and the origin it would be a wild guess.
-            self.size = min(self.size, max(cap, self.fewest))
+            self._promised = max(int(self._model.caps()[0]), self.fewest)
 
 
 def peak_memory(device: torch.device) -> PeakMemory:
