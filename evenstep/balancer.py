@@ -21,7 +21,13 @@ from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.core.split import split_proportional
 from evenstep.core.view import View
-from evenstep.errors import InfeasibleLimits, InvalidReport, InvalidSetting, MembershipError, StateFileError
+from evenstep.errors import (
+    InfeasibleLimits,
+    InvalidReport,
+    InvalidSetting,
+    MembershipError,
+    StateFileError,
+)
 from evenstep.policies.policy import Policy, even_sizes
 from evenstep.predictors.predictor import Predictor
 from evenstep.predictors.training import Trainer, TrainInBackground
