@@ -8,6 +8,7 @@
     ├── OutOfTurn                 a report for an iteration that cannot be due
     ├── Unplanned                 a plan was waited for and did not come in time
     ├── DivergedPlans             two workers used different plans in one iteration
+    ├── PartlyWeighed             some losses of one exchange were weighed by counts, others not
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
@@ -50,6 +51,10 @@ class Unplanned(EvenstepError):
 
 class DivergedPlans(EvenstepError):
     """Two workers used different plans in one iteration."""
+
+
+class PartlyWeighed(EvenstepError):
+    """Some losses of one exchange of gradients were weighed by counts, and others were not."""
 
 
 class FileError(EvenstepError, ValueError):

@@ -47,7 +47,7 @@ class Emulated(HostTimer):
     def _now(self) -> float:
         return self._at
 
-    def batch(self, batch_size: int) -> None:
+    def batch(self, batch_size: float) -> None:
         super().batch(batch_size)
         self._at += batch_size / self._speed
 
