@@ -46,7 +46,7 @@ from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
 from evenstep.pytorch.summary import Summary
 from evenstep.pytorch.timers import make_timer
-from evenstep.pytorch.weighing import Weighing, as_count
+from evenstep.pytorch.weighing import Weighing, as_count, as_number
 from evenstep.transports.slots import Row, check_digests, digest, read_rows
 
 
@@ -179,7 +179,7 @@ class Balancer:
         call it. It waits for all of them, which does not count as work.
         """
         samples = self._now.batch.samples if count is None else self._counted(count)
-        summed = float(value) * samples if samples else 0.0
+        summed = as_number(value) * samples if samples else 0.0
         mine = torch.tensor([summed, float(samples)], dtype=torch.float64)
         with self._away():
             dist.all_reduce(mine, group=self.side_group)

@@ -94,9 +94,14 @@ class Weighing:
         self._is_weighed = True
 
 
+def as_number(value: float | torch.Tensor) -> float:
+    """Return a number; a loss may be asked for its value before it goes back."""
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)
+
+
 def as_count(count: float | torch.Tensor) -> float:
     """Return a count as a number, or raise InvalidSetting."""
-    value = float(count)
+    value = as_number(count)
     if not (math.isfinite(value) and value >= 0):
         raise InvalidSetting(f"count must be a finite number >= 0, got {value}")
     return value

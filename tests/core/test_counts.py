@@ -18,8 +18,14 @@ def shares_of(owners, counts, sizes):
 
 def finish(owners, counts, sizes):
     """Return when the last worker finishes, relative to when all would finish together."""
+    return float(earliest_finish(owners[None, :], counts, sizes))
+
+
+def earliest_finish(dealings, counts, sizes):
+    """Return the same for the best of many dealings, one per row."""
     wanted = sizes / sizes.sum() * counts.sum()
-    return float((shares_of(owners, counts, sizes)[sizes > 0] / wanted[sizes > 0]).max())
+    relative = [(dealings == i) @ counts / wanted[i] for i in np.flatnonzero(sizes)]
+    return np.max(relative, axis=0).min()
 
 
 @given(sizes_lists, st.integers(0, 3), st.data())
@@ -43,43 +49,44 @@ def test_samples_of_equal_counts_are_dealt_as_planned(sizes, count):
 
 
 @given(sizes_lists, st.integers(0, 99))
-def test_nobody_gets_a_whole_sample_too_much(sizes, seed):
+def test_nobody_gets_two_samples_too_many(sizes, seed):
     sizes = np.array(sizes)
     counts = np.random.default_rng(seed).integers(1, 500, sizes.sum())
     shares = shares_of(deal_by_counts(counts, sizes, minimum=0), counts, sizes)
     wanted = sizes / sizes.sum() * counts.sum()
-    # Where everybody must have a sample, the last ones are not given by need.
+    # Not always less than one: where everybody must have a sample, the last are not given by need.
     assert (shares - wanted < 2 * counts.max()).all()
 
 
 def all_dealings(length, num_workers):
-    """Yield every way to deal samples such that everybody has one."""
-    for owners in itertools.product(range(num_workers), repeat=length):
-        if len(set(owners)) == num_workers:
-            yield np.array(owners)
+    """Return every way to deal samples such that everybody has one, one per row."""
+    ways = itertools.product(range(num_workers), repeat=length)
+    return np.array([owners for owners in ways if len(set(owners)) == num_workers])
 
 
 def contiguous_dealings(length, num_workers):
-    for cuts in itertools.combinations(range(1, length), num_workers - 1):
-        yield np.repeat(np.arange(num_workers), np.diff([0, *cuts, length]))
+    """Return every way to deal them in one piece per worker."""
+    ways = itertools.combinations(range(1, length), num_workers - 1)
+    pieces = [np.diff([0, *cuts, length]) for cuts in ways]
+    return np.array([np.repeat(np.arange(num_workers), piece) for piece in pieces])
 
 
 @pytest.mark.parametrize("sizes", [(4, 4), (2, 6), (3, 3, 3), (1, 3, 5)], ids=str)
 def test_dealing_is_nearly_the_best_of_all(sizes):
     sizes = np.array(sizes)
     draw = np.random.default_rng(1)
+    every = all_dealings(sizes.sum(), len(sizes))
+    cut = contiguous_dealings(sizes.sum(), len(sizes))
     ours, best, pieces = [], [], []
     for _ in range(12):
         # A few long samples among many short ones, as texts have them.
         counts = np.ceil(draw.lognormal(3, 1, sizes.sum())).astype(np.int64)
-        ways = [finish(o, counts, sizes) for o in all_dealings(len(counts), len(sizes))]
-        cut = [finish(o, counts, sizes) for o in contiguous_dealings(len(counts), len(sizes))]
         ours.append(finish(deal_by_counts(counts, sizes), counts, sizes))
-        best.append(min(ways))
-        pieces.append(min(cut))
+        best.append(earliest_finish(every, counts, sizes))
+        pieces.append(earliest_finish(cut, counts, sizes))
         assert ours[-1] >= best[-1]
-    assert np.mean(ours) <= 1.12 * np.mean(best)
-    # Better than the best cut into pieces, which no small change is made for.
+    assert np.mean(ours) <= 1.1 * np.mean(best)
+    # Better than the best cut into one piece per worker.
     assert np.mean(ours) < np.mean(pieces)
 
 
@@ -96,5 +103,5 @@ def test_small_change_of_the_plan_moves_few_samples():
     counts = draw.integers(1, 200, 256)
     before = deal_by_counts(counts, np.array([64, 64, 64, 64]))
     after = deal_by_counts(counts, np.array([63, 65, 64, 64]))
-    # The small change of four workers, and what lies across a cut.
-    assert (before != after).sum() <= 4 * (1 + 4) + 6
+    # Those at the three cuts, and small ones that make up for them.
+    assert (before != after).mean() <= 0.1
