@@ -236,3 +236,32 @@ def test_count_travels_without_rounding(count):
     slot = weighing.slot()
     assert slot.dtype == "float32"
     assert int(slot.astype("float64").sum()) == count
+
+
+class Bucket:
+    """Stands in for one of two gradient buckets."""
+
+    def __init__(self, index):
+        self.index = lambda: index
+        self.is_last = lambda: index == 1
+        self.buffer = lambda: torch.ones(2)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_bucket_waits_for_ever_where_the_last_one_fails(fails):
+    weighing = Weighing(total=8)
+    weighing.weigh(torch.ones((), requires_grad=True), 4).backward()
+    slots = torch.tensor(weighing.slot()).view(1, 2)
+    summed: list[Any] = [torch.futures.Future(), torch.futures.Future()]
+    buckets: list[Any] = [Bucket(0), Bucket(1)]
+    divided = [weighing.divided(summed[i], buckets[i], lambda: slots) for i in range(2)]
+    summed[0].set_result(torch.ones(2))
+    assert not divided[0].done()
+    if fails:
+        summed[1].set_exception(RuntimeError("a worker is gone"))
+        for bucket in divided:
+            with pytest.raises(RuntimeError, match="a worker is gone"):
+                bucket.wait()
+    else:
+        summed[1].set_result(torch.ones(2))
+        assert [bucket.wait().tolist() for bucket in divided] == [[2.0, 2.0]] * 2
