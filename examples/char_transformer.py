@@ -30,7 +30,7 @@ parser.add_argument("--total", type=int, default=64, help="paragraphs of all wor
 parser.add_argument("--accumulate", type=int, default=2, help="batches for one optimizer step")
 parser.add_argument("--small", action="store_true", help="a tiny model on a little text")
 parser.add_argument("--compile", action="store_true", help="use torch.compile, where it works")
-parser.add_argument("--log", help="write a run log, for evenstep report")
+parser.add_argument("--run-log", help="write a run log, for evenstep report")
 args = parser.parse_args()
 
 
@@ -98,7 +98,7 @@ torch.manual_seed(0)
 
 train = Paragraphs(args.text.read_text() if args.text else "\n\n".join(topics.values()))
 model = DDP(Transformer(32, 1) if args.small else Transformer(128, 4))
-balancer = Balancer(model, args.total, log=args.log)
+balancer = Balancer(model, args.total, log=args.run_log)
 loader = balancer.loader(train, counts=train.counts, collate_fn=collate)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 
