@@ -10,6 +10,7 @@
     ├── DivergedPlans             two workers used different plans in one iteration
     ├── MemoryExhausted           a worker's memory does not suffice for the smallest batch
     ├── CalibrationFailed         a worker could not be timed
+    ├── PartlyWeighed             some losses of one exchange were weighed by counts, others not
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
@@ -60,6 +61,10 @@ class MemoryExhausted(EvenstepError):
 
 class CalibrationFailed(EvenstepError):
     """A worker could not be timed, so that none can be planned."""
+
+
+class PartlyWeighed(EvenstepError):
+    """Some losses of one exchange of gradients were weighed by counts, and others were not."""
 
 
 class FileError(EvenstepError, ValueError):

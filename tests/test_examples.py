@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 STOCK, BALANCED = "examples/ddp_digits_stock.py", "examples/ddp_digits.py"
+TRANSFORMER = "examples/char_transformer.py"
 
 
 def unified_diff():
@@ -30,32 +31,41 @@ def test_three_lines_make_the_difference():
     assert sum(line.startswith("-") for line in changes) <= 3
 
 
-def torchrun(example):
-    """Run an example with two workers, and return what it prints."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+def run_on_two_workers(example, *arguments):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
-        [*command, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example],
+        [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example, *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=170,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done
 
 
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("example", [STOCK, BALANCED])
 def test_example_learns_to_read_digits(example):
-    printed = torchrun(example)
-    [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", printed, re.MULTILINE)
+    done = run_on_two_workers(example)
+    [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", done.stdout, re.MULTILINE)
     assert float(accuracy) > 90
 
 
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
 def test_sharded_example_is_calibrated_and_learns():
-    printed = torchrun("examples/fsdp2_mlp.py")
+    printed = run_on_two_workers("examples/fsdp2_mlp.py").stdout
     line = r"^epoch (\d): batch sizes (\d+)/(\d+), loss ([\d.]+)$"
     epochs = re.findall(line, printed, re.MULTILINE)
     assert [int(epoch) for epoch, *_ in epochs] == list(range(5))
     assert {int(first) + int(second) for _, first, second, _ in epochs} == {64}
     assert float(epochs[-1][-1]) < 0.2 < float(epochs[0][-1])
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_transformer_learns_to_write():
+    done = run_on_two_workers(TRANSFORMER, "--small", "--epochs", "2", "--total", "16")
+    losses = re.findall(r"^epoch \d: loss ([\d.]+) per character$", done.stdout, re.MULTILINE)
+    assert len(losses) == 2
+    assert float(losses[1]) < float(losses[0]) < 5.6  # The natural logarithm of 256 is 5.5.
+    assert re.search(r"^evenstep: batch sizes \d+/\d+; ", done.stderr, re.MULTILINE)

@@ -64,7 +64,7 @@ def _curve(settings: DemoSettings, worker: int) -> Curve:
     """Return how long the worker's device takes; one that is really throttled just takes it."""
     cluster = settings.cluster
 
-    def curve(batch_size: int) -> float:
+    def curve(batch_size: float) -> float:
         return float(cluster.curves.times_at(np.full(cluster.num_workers, batch_size))[worker])
 
     return (lambda batch_size: 0.0) if settings.throttled else curve

@@ -20,8 +20,9 @@ Clock = Callable[[], float]
 class Measurement:
     """One iteration's own work."""
 
-    batch_size: int
-    """x: samples processed, over all micro-batches that went into one exchange of gradients."""
+    batch_size: float
+    """x: samples processed, over all micro-batches that went into one exchange of gradients; in
+    average samples where they are unequal work."""
     time: float | None
     """t, in seconds; None where it cannot be trusted."""
 
@@ -33,8 +34,8 @@ class Timer(Protocol):
         """A batch is asked for: a new piece of work begins."""
         ...
 
-    def batch(self, batch_size: int) -> None:
-        """The batch is there, with so many samples."""
+    def batch(self, batch_size: float) -> None:
+        """The batch is there, with so many samples, or average samples."""
         ...
 
     def pause(self) -> None:
@@ -83,9 +84,9 @@ class HostTimer:
         self._clock = clock
         self._begun: float | None = None
         self._is_paused = False
-        self._samples = 0
+        self._samples: float = 0
         self._time = 0.0
-        self._kept_samples = 0
+        self._kept_samples: float = 0
         self._kept_time = 0.0
         self._stopped = 0.0
         self._reporting = 0.0
@@ -95,7 +96,7 @@ class HostTimer:
         self._samples, self._time, self._is_paused = 0, 0.0, False
         self._begun = self._clock()
 
-    def batch(self, batch_size: int) -> None:
+    def batch(self, batch_size: float) -> None:
         self._samples = batch_size
 
     def pause(self) -> None:

@@ -84,7 +84,7 @@ class FinishFilter:
         followed = _follow(self, x, t)
         return _choose(new & self.seen, followed, updated)
 
-    def times_at(self, sizes: Ints) -> Floats:
+    def times_at(self, sizes: Ints | Floats) -> Floats:
         """Return t(y) of every worker."""
         return self.level + self.slope * (sizes - self.size)
 

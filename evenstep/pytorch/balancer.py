@@ -38,6 +38,7 @@ from evenstep.pytorch.checks import (
     maxima_of,
     side_group,
 )
+from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
@@ -52,6 +53,7 @@ from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
 from evenstep.pytorch.straggler import Checkpoint, StragglerWatch, check_straggler, leave
 from evenstep.pytorch.summary import Summary
 from evenstep.pytorch.timers import make_timer
+from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.transports.slots import Row, check_digests, digest, read_rows
 
 
@@ -123,7 +125,8 @@ class Balancer:
         self._limit = BatchLimit(
             None if maxima is None else maxima[self.worker], self.fewest, peak_memory(device)
         )
-        self._micro_batches = MicroBatches(model, self._limit)
+        self._weighing = Weighing(total)
+        self._micro_batches = MicroBatches(model, self._limit, self._weighing)
         self._may_exceed = micro_batches
         """Whether a plan may give this worker more than it can run in one piece."""
         if straggler == "bench":
@@ -143,7 +146,7 @@ class Balancer:
             # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
             warm_up + model.static_graph, reads=bool(log),
         )  # fmt: skip
-        self._exchange = GradientExchange(group, self._finish, comm_hook, self._lag)
+        self._exchange = GradientExchange(group, self._weighing, self._finish, comm_hook, self._lag)
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
         self.iteration = 0
         """k: iterations whose gradients were exchanged."""
@@ -178,11 +181,14 @@ class Balancer:
     def loader(self, dataset: Dataset[Any], **settings: Any) -> BalancedLoader:
         """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
 
-        Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
+        Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `counts`, `collate_fn`,
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        return make_loader(self, dataset, settings)
+        loader = make_loader(self, dataset, settings)
+        if settings.get("counts") is not None:
+            check_policy(self._core.policy)
+        return loader
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
         """Run forward and backward passes of a batch, in pieces where memory demands it.
@@ -195,6 +201,7 @@ class Balancer:
         self._now.is_guarded = True
         if self._now.is_benched:
             # Its samples are borrowed, and weigh nothing.
+            self._weighing.skip()
             loss = torch.zeros(())
         else:
             with self._accumulation.muted():
@@ -205,13 +212,23 @@ class Balancer:
             exchange_kept(self._model)
         return loss
 
-    def mean(self, value: float | torch.Tensor) -> float:
+    def weigh(self, loss: torch.Tensor, count: float | torch.Tensor) -> torch.Tensor:
+        """Return the loss to call backward on, where it is a mean over `count` tokens or pixels.
+
+        Gradients are then those of the mean over all workers' tokens, also accumulated ones. All
+        workers must call it for each of their losses, or none of them for any.
+        """
+        return self._weighing.weigh(loss, self._counted(count))
+
+    def mean(self, value: float | torch.Tensor, count: float | torch.Tensor | None = None) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
 
-        All workers must call it. It waits for all of them, which does not count as work.
+        With a `count`, it is the mean over all that is counted, such as tokens. All workers must
+        call it. It waits for all of them, which does not count as work.
         """
+        weight = self._now.batch.samples if count is None else self._counted(count)
         with self._away():
-            return mean_over_workers(value, self._now.batch.samples, self.side_group)
+            return mean_over_workers(value, weight, self.side_group)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -277,11 +294,15 @@ class Balancer:
         self._now = Iteration(self.iteration, self._core.plan, start, kept, self._nothing)
         return self._now
 
-    def has_batch(self, sizes: Ints, place: tuple[int, ...]) -> None:
-        """Take note of the batches of this iteration, and of where in the data they are."""
+    def has_batch(self, sizes: Ints, place: tuple[int, ...], size: float | None = None) -> None:
+        """Take note of the batches of this iteration, and of where in the data they are.
+
+        `size` is this worker's in average samples, where samples are unequal work.
+        """
         self._now.batch, self._now.place = Share(sizes, self.worker), place
         self._exchange.share = self._now.share
-        self._timer.batch(self._now.batch.samples)
+        samples = self._now.batch.samples
+        self._timer.batch(samples if size is None or samples == 0 else size)
 
     def interrupted(self) -> Iteration:
         """Return the iteration that the iterations of another loader now come in the middle of."""
@@ -299,8 +320,14 @@ class Balancer:
             self._timer.batch(iteration.batch.samples)
             self._timer.spoil()
 
+    def _counted(self, count: float | torch.Tensor) -> float:
+        """Return a count of this batch: 0 where its samples are borrowed."""
+        number = as_count(count)
+        return 0.0 if self._now.is_benched else number
+
     def _on_accumulated(self) -> None:
         """Keep what was done for a later exchange: a backward pass under no_sync has ended."""
+        self._weighing.end_pass()
         if not self._now.is_done:
             self._timer.keep()
             self._now.is_accumulated = True

@@ -56,8 +56,11 @@ class Balancing(Protocol):
         """Begin an iteration, and plan it."""
         ...
 
-    def has_batch(self, sizes: Ints, place: tuple[int, ...]) -> None:
-        """Take note of the batches of this iteration, and of where in the data they are."""
+    def has_batch(self, sizes: Ints, place: tuple[int, ...], size: float | None = None) -> None:
+        """Take note of the batches of this iteration, and of where in the data they are.
+
+        `size` is this worker's in average samples, where samples are unequal work.
+        """
         ...
 
     def interrupted(self) -> Iteration:

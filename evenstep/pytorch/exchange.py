@@ -4,6 +4,7 @@ A DDP communication hook. Every bucket is multiplied by ``x_i / X`` and summed o
 which gives the gradient of the joined batch. The last bucket of an iteration carries the workers'
 reports behind its gradients, so that they cost no second barrier; where a hook of the user owns the
 all-reduce, or the bucket's dtype cannot carry them, a small all-reduce of their own goes with it.
+Where losses were weighed by counts, their counts travel with the reports, and weigh in place of x.
 """
 
 # Annotations stay objects in this file: DDP inspects those of a hook.
@@ -19,12 +20,14 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.core.arrays import Ints
+from evenstep.pytorch.weighing import COUNT_WIDTH, Weighing, check_slots
 from evenstep.transports.slots import WIDTH, Row
 
 UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]]
 """(state, hook), as for `register_comm_hook`."""
 
 _CARRIERS = (torch.float32, torch.float64)
+_WIDTH = WIDTH + COUNT_WIDTH
 
 
 Ticket = TypeVar("Ticket")
@@ -71,6 +74,7 @@ class GradientExchange(Generic[Ticket]):
     def __init__(
         self,
         group: dist.ProcessGroup,
+        weighing: Weighing,
         ready: Callable[[], tuple[Row, Ticket]],
         user_hook: UserHook | None = None,
         lag: int = 0,
@@ -78,11 +82,13 @@ class GradientExchange(Generic[Ticket]):
         self._group = group
         self._num_workers = dist.get_world_size(group)
         self._worker = dist.get_rank(group)
+        self._weighing = weighing
         self._ready = ready
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
         self._arrived: deque[_Arrival[Ticket]] = deque()
+        self._newest = torch.empty(0)
         self.share = Share(np.zeros(self._num_workers, dtype=np.int64), self._worker)
         """What the gradients of the coming exchange were computed on."""
 
@@ -90,6 +96,13 @@ class GradientExchange(Generic[Ticket]):
         """Exchange one bucket; called by DDP as soon as its gradients are ready."""
         # First of all, so that what follows does not count as this worker's own work.
         last = self._ready() if bucket.is_last() else None
+        exchanged = self._exchange(bucket, last)
+        return self._weighing.divided(exchanged, bucket, self._newest_counts)
+
+    def _exchange(
+        self, bucket: GradBucket, last: tuple[Row, Ticket] | None
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Sum the weighted gradients of one bucket; with the last one, gather the rows."""
         if self._user_hook is not None:
             return self._with_user_hook(self._user_hook, bucket, last)
         buffer = bucket.buffer()
@@ -108,15 +121,18 @@ class GradientExchange(Generic[Ticket]):
             arrival = self._arrived.popleft()
             if arrival.copied is not None:
                 arrival.copied.synchronize()
-            rows: NDArray[np.float32] = arrival.rows.to(torch.float32).numpy()
-            yield rows.reshape(self._num_workers, WIDTH), arrival.ticket
+            rows: NDArray[np.float32] = self._rows(arrival.rows).to(torch.float32).numpy()
+            check_slots(rows[:, WIDTH:])
+            yield rows[:, :WIDTH], arrival.ticket
 
     def forget(self) -> None:
         """Drop what has arrived and was not taken."""
         self._arrived.clear()
+        self._weighing.forget()
 
     def _arrive(self, rows: torch.Tensor, ticket: Ticket) -> None:
         """Keep the rows of an exchange, on the host."""
+        self._newest = rows
         if rows.device.type != "cuda":
             self._arrived.append(_Arrival(ticket, rows.clone(), None))
             return
@@ -126,7 +142,12 @@ class GradientExchange(Generic[Ticket]):
         self._arrived.append(_Arrival(ticket, copy, copied))
 
     def _weight(self) -> float:
-        """Return ``x_i / X``; a plain mean for gradients that came from no batch of ours."""
+        """Return ``x_i / X``; a plain mean for gradients that came from no batch of ours.
+
+        What was weighed by counts has its weight already.
+        """
+        if self._weighing.count is not None:
+            return 1.0 if self._weighing.count else 0.0
         total = self.share.total
         return self.share.samples / total if total else 1 / self._num_workers
 
@@ -183,7 +204,7 @@ class GradientExchange(Generic[Ticket]):
         ticket: Ticket,
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum the rows in an all-reduce of their own, beside that of the gradients."""
-        rows = torch.empty(self._num_workers * WIDTH, device=device)
+        rows = torch.empty(self._num_workers * _WIDTH, device=device)
         self._write(row, rows)
         summed = self._sum(rows, lambda: rows)
 
@@ -194,13 +215,21 @@ class GradientExchange(Generic[Ticket]):
         return torch.futures.collect_all([exchanged, summed]).then(both)
 
     def _write(self, row: Row, rows: torch.Tensor) -> None:
-        begin = self._worker * WIDTH
         rows.zero_()
-        rows[begin : begin + WIDTH] = torch.from_numpy(row)
+        written = np.concatenate((row, self._weighing.slot()))
+        self._rows(rows)[self._worker] = torch.from_numpy(written)
+
+    def _newest_counts(self) -> torch.Tensor:
+        """Return the counts of all workers, where the gradients are."""
+        return self._rows(self._newest)[:, WIDTH:]
+
+    def _rows(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the rows one below the other."""
+        return rows.view(self._num_workers, _WIDTH)
 
     def _carrier_for(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return a tensor for the bucket and the rows; buckets are rebuilt once at the start."""
-        length = buffer.numel() + self._num_workers * WIDTH
+        length = buffer.numel() + self._num_workers * _WIDTH
         old = self._carrier
         if (old.numel(), old.dtype, old.device) != (length, buffer.dtype, buffer.device):
             self._carrier = torch.empty(length, dtype=buffer.dtype, device=buffer.device)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
@@ -19,6 +20,7 @@ from evenstep.core.dealing import deal, home_of, num_iterations, sizes_within, s
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.agreement import require_agreement
+from evenstep.pytorch.counting import Counts
 from evenstep.pytorch.fetching import Key, Packing, Samples
 from evenstep.pytorch.order import Order
 from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
@@ -40,6 +42,7 @@ class BalancedLoader:
         drop_last: bool = False,
         seed: int = 0,
         seed_samples: bool = False,
+        counts: ArrayLike | None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         num_workers: int = 0,
@@ -55,6 +58,7 @@ class BalancedLoader:
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._seed_samples = seed_samples
         self._samples = Samples(dataset, seed if seed_samples else None)
+        self._counts = None if counts is None else Counts(counts)
         self._common = {"shuffle": shuffle, "sampler": type(sampler).__name__}
         self._epoch = 0
         self._position = 0
@@ -93,10 +97,13 @@ class BalancedLoader:
             "drop_last": self._drop_last,
             "seed": self._seed,
             "seed_samples": self._seed_samples,
+            "counts": repr(self._counts),
         }
 
     def check(self) -> None:
-        """Raise InvalidSetting where an epoch would have no iteration."""
+        """Raise InvalidSetting where an epoch would have no iteration, or counts do not fit."""
+        if self._counts is not None:
+            self._counts.check(self.dataset)
         if len(self) == 0:
             raise InvalidSetting(
                 f"an epoch must have at least one iteration, got {self.num_samples} samples for a "
@@ -129,7 +136,8 @@ class BalancedLoader:
                 iteration = self._balancer.begin()
                 keys, sizes = self._deal(under_way, position, iteration.plan)
                 batch = self._batch(keys, fetched)
-                self._balancer.has_batch(sizes, (under_way.epoch, position))
+                size = None if self._counts is None else self._counts.size_of(keys)
+                self._balancer.has_batch(sizes, (under_way.epoch, position), size)
                 # Before the batch is out: a checkpoint made in the loop's body comes after it.
                 self._position = position + 1
                 yield pin(batch) if self._pin_memory else batch
@@ -197,7 +205,10 @@ class BalancedLoader:
         samples = slice_of(under_way.order, position, self._balancer.total)
         sizes = sizes_within(plan.sizes, len(samples), self._balancer.minimum)
         worker = self._balancer.worker
-        mine = deal(samples, sizes, worker)
+        if self._counts is None:
+            mine = deal(samples, sizes, worker)
+        else:
+            mine, sizes = self._counts.deal(samples, sizes, self._balancer.minimum, worker)
         if len(mine) == 0:
             home, fewest = home_of(samples, len(sizes), worker), self._balancer.fewest
             mine = (home if len(home) >= fewest else samples)[:fewest]

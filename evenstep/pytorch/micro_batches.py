@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.memory import BatchLimit, is_out_of_memory
+from evenstep.pytorch.weighing import Weighing
 
 LossOf = Callable[..., torch.Tensor]
 """From a batch, or a piece of one, to the mean loss of its samples."""
@@ -23,16 +24,19 @@ LossOf = Callable[..., torch.Tensor]
 class MicroBatches:
     """Runs forward and backward passes in pieces that fit into memory."""
 
-    def __init__(self, model: DistributedDataParallel, limit: BatchLimit) -> None:
+    def __init__(
+        self, model: DistributedDataParallel, limit: BatchLimit, weighing: Weighing
+    ) -> None:
         self._model = model
         self._limit = limit
+        self._weighing = weighing
         self.memory_used: float | None = None
         """Share of the memory in use at its peak, where it has just been read."""
 
     def run(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
         """Leave the gradients of the batch's mean loss in the parameters; return that loss."""
         samples = _num_samples(batch)
-        before = _Before(self._model)
+        before, counted = _Before(self._model), self._weighing.so_far
         while True:
             size = min(self._limit.size, samples)
             try:
@@ -46,6 +50,7 @@ class MicroBatches:
                 return loss
             # Out here, as what is being handled holds on to the tensors of the failed piece.
             before.restore()
+            self._weighing.begin_again(counted)
             _free_cache()
             try:
                 self._limit.has_failed(size)
@@ -58,8 +63,11 @@ class MicroBatches:
         mean = torch.zeros(())
         with self._model.no_sync():
             for begin, end in _pieces(samples, size, self._limit.fewest):
-                weight = (end - begin) / samples
-                loss = weight * loss_of(*(_cut(part, samples, begin, end) for part in batch))
+                weighed = self._weighing.calls
+                loss = loss_of(*(_cut(part, samples, begin, end) for part in batch))
+                if self._weighing.calls == weighed:
+                    # Otherwise it weighs as much as was counted in it.
+                    loss = (end - begin) / samples * loss
                 loss.backward()
                 mean = mean.to(loss) + loss.detach()
         return mean
@@ -71,6 +79,8 @@ def exchange_kept(model: DistributedDataParallel) -> None:
     if model.find_unused_parameters:
         trained = [p for p in trained if p.grad is not None]
     nothing = torch.stack([p.reshape(-1)[:1].sum().float() for p in trained]).sum() * 0
+    # What a forward pass does: once, all workers agree on new buckets. Who is benched has had none.
+    model.reducer._rebuild_buckets()
     model.reducer.prepare_for_forward()
     model.reducer.prepare_for_backward([nothing] if model.find_unused_parameters else [])
     nothing.backward()

@@ -46,7 +46,7 @@ from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.sharded_model import mesh_of
 from evenstep.pytorch.trail import Trail
-from evenstep.pytorch.weighing import WeighingWatch
+from evenstep.pytorch.weighing_watch import WeighingWatch
 
 
 class ShardedBalancer:
@@ -242,7 +242,7 @@ class ShardedBalancer:
         self._now = Iteration(self.iteration, self._plan, 0.0, self._nothing, self._nothing)
         return self._now
 
-    def has_batch(self, sizes: Ints, place: tuple[int, ...]) -> None:
+    def has_batch(self, sizes: Ints, place: tuple[int, ...], size: float | None = None) -> None:
         """Take note of the batches of this iteration, and of where in the data they are."""
         self._now.batch, self._now.place = Share(sizes, self.worker), place
 

@@ -40,10 +40,12 @@ class Summary:
         self._count += 1
         if self._count <= _SETTLE:
             return
+        # The work of this iteration, be it a tail, of accumulated batches, or of long samples.
+        work = reports.batch_sizes.sum() / plan.sizes.sum()
         self._actual.add(reports.times)
-        self._plain.add(self._filter.times_at(self._even))
+        self._plain.add(self._filter.times_at(self._even * work))
         sizes = plan.sizes if plan.proposed is None else plan.proposed
-        self._proposed.add(self._filter.times_at(sizes))
+        self._proposed.add(self._filter.times_at(sizes * work))
 
     def line(self) -> str:
         """Return the summary in one line."""

@@ -19,7 +19,7 @@ from evenstep.measure.timer import HostTimer, Measurement, Timer
 class _Work:
     """What was measured: samples, and pairs of events around the time spent on them."""
 
-    samples: int = 0
+    samples: float = 0
     spans: list[tuple[Any, Any]] = field(default_factory=list)
     is_spoilt: bool = False
 
@@ -39,7 +39,7 @@ class CudaTimer:
         self._piece, self._is_paused = _Work(), False
         self._begun = self._record()
 
-    def batch(self, batch_size: int) -> None:
+    def batch(self, batch_size: float) -> None:
         self._piece.samples = batch_size
 
     def pause(self) -> None:

@@ -38,7 +38,7 @@ def digest(plan: Plan, place: Sequence[int] = ()) -> int:
 
 
 def write_row(
-    batch_size: int | None,
+    batch_size: float | None,
     time: float | None,
     cpu: float,
     memory: float,
@@ -59,7 +59,8 @@ def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
     known = bool(np.all(speeds > 0))
     return Reports(
         iteration=iteration,
-        batch_sizes=np.where(observed, x, 0).astype(np.int64),
+        # Average samples need not be whole.
+        batch_sizes=np.where(observed, np.maximum(np.rint(x), 1), 0).astype(np.int64),
         times=np.where(observed, t, np.nan),
         cpu=np.clip(cpu, 0, 1),
         memory=np.clip(memory, 0, 1),

@@ -14,7 +14,7 @@ from torch import nn
 
 from evenstep.measure.timer import HostTimer
 
-Curve = Callable[[int], float]
+Curve = Callable[[float], float]
 """Batch size to seconds."""
 
 
@@ -38,7 +38,7 @@ class EmulatedDevice(HostTimer):
         super().start()
         self._started = time.perf_counter()
 
-    def batch(self, batch_size: int) -> None:
+    def batch(self, batch_size: float) -> None:
         super().batch(batch_size)
         seconds = self._curve(batch_size)
         self._until = self._started + seconds if seconds > 0 else 0.0

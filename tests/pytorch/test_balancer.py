@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from contextlib import redirect_stderr
+from contextlib import nullcontext, redirect_stderr
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class Emulated(HostTimer):
     def _now(self) -> float:
         return self._at
 
-    def batch(self, batch_size: int) -> None:
+    def batch(self, batch_size: float) -> None:
         super().batch(batch_size)
         self._at += batch_size / self._speed
 
@@ -73,6 +73,23 @@ def test_sizes_follow_the_speeds_and_the_summary_says_so(workers):
     assert printed == line + "\n"
     assert second[0] == sizes
     assert second[2] == ""
+
+
+def summed_up(pieces):
+    """Accumulate on devices of which one is three times as fast; return the summary."""
+    speed = [100.0, 300.0][dist.get_rank()]
+    with balanced(40, mode="observe", timer=Emulated(speed)) as balancer:
+        for i, _ in enumerate(balancer.loader(Indices(40 * 30)), start=1):
+            with nullcontext() if i % pieces == 0 else model_of(balancer).no_sync():
+                exchange(balancer)
+        return balancer.summary()
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_summary_is_of_all_batches_that_were_accumulated(workers, pieces):
+    for line in workers.run(summed_up, pieces=pieces):
+        assert "with batch sizes 10/30 instead of even ones" in line
+        assert "would take about 50% less time" in line
 
 
 @pytest.mark.parametrize("policy", ["proportional", "equal_finish", "stepwise:step=2"])

@@ -252,6 +252,42 @@ def accumulate():
         return gradients(model)
 
 
+def count_pieces(oom, sizes):
+    """Train on losses that are means over counts, in pieces, one of which runs out of memory."""
+    with balanced(24, net(torch.float64), policy=cycle(*sizes), maximum=[4, 4], minimum=0,
+                  micro_batches=True) as balancer:  # fmt: skip
+        model = model_of(balancer)
+        inject = Oom(model, worker=0, iteration=1, piece=2) if oom else Oom(model)
+
+        def loss_of(samples, labels):
+            inject(samples, labels)
+            counts = labels + 1
+            each = F.cross_entropy(model(samples), labels, reduction="none")
+            return balancer.weigh((each * counts).sum() / counts.sum(), counts.sum())
+
+        for k, batch in enumerate(balancer.loader(data(48, torch.float64), shuffle=False)):
+            inject.start(k)
+            model.zero_grad()
+            balancer.backward(loss_of, *batch)
+        return gradients(model), inject.failed
+
+
+@distributed
+@pytest.mark.parametrize("sizes", [((18, 6), (18, 6)), ((18, 6), (24, 0))])
+def test_counts_weigh_pieces_as_they_weigh_batches(workers, sizes):
+    whole = net(torch.float64)
+    samples, labels = data(48, torch.float64)[24:]
+    counts = labels + 1
+    each = F.cross_entropy(whole(samples), labels, reduction="none")
+    ((each * counts).sum() / counts.sum()).backward()
+    for oom in (False, True):
+        for worker, (gradient, failed) in enumerate(
+            workers.run(count_pieces, oom=oom, sizes=sizes)
+        ):
+            assert failed == (oom and worker == 0)
+            assert distance(gradient, gradients(whole)) <= 1e-10
+
+
 class Hungry(nn.Module):
     """A net that takes much memory per sample."""
 

@@ -21,7 +21,7 @@ class Recovering(Emulated):
         self._slow = slow
         self._count = 0
 
-    def batch(self, batch_size: int) -> None:
+    def batch(self, batch_size: float) -> None:
         is_slow = self._slow[0] <= self._count < self._slow[1]
         self._speed = 0.5 if is_slow else 1000.0
         self._count += 1

@@ -32,7 +32,7 @@ class Slow(nn.Module):
         return outputs
 
 
-def beside_a_slow_colleague(batch_norm, mean_before_backward=False):
+def beside_a_slow_colleague(batch_norm, mean_before_backward=False, weighs=False):
     """Return typical times of both workers, with equal work and with one ten times as slow."""
     inner = Slow(net(batch_norm=batch_norm))
     with balanced(TOTAL, inner, policy=cycle((4, 4))) as balancer:
@@ -45,7 +45,7 @@ def beside_a_slow_colleague(batch_norm, mean_before_backward=False):
                 loss = model(samples).sum()
                 if mean_before_backward:
                     balancer.mean(loss)
-                loss.backward()
+                (balancer.weigh(loss, 5) if weighs else loss).backward()
         balancer.close()
         times = np.array([reports.times for reports, _ in noted])
         # A busy machine may delay some iterations, but not all of them.
@@ -56,8 +56,9 @@ def beside_a_slow_colleague(batch_norm, mean_before_backward=False):
 @pytest.mark.parametrize(
     "arguments",
     [{"batch_norm": False}, {"batch_norm": True},
-     {"batch_norm": False, "mean_before_backward": True}],
-    ids=["plain", "batch norm", "mean"],
+     {"batch_norm": False, "mean_before_backward": True},
+     {"batch_norm": False, "weighs": True}],
+    ids=["plain", "batch norm", "mean", "weighed"],
 )  # fmt: skip
 def test_time_of_a_fast_worker_is_not_that_of_a_slow_colleague(workers, arguments):
     for equal, unequal in workers.run(beside_a_slow_colleague, **arguments):
