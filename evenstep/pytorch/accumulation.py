@@ -23,7 +23,7 @@ class AccumulationWatch:
         self._model = model
         self._ended = ended
         self._lookout: RemovableHandle | None = None
-        model.register_forward_pre_hook(self._on_forward)
+        model.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
 
     def forget(self) -> None:
         """Look out no more: the backward pass did not come."""

@@ -37,7 +37,10 @@ from evenstep.pytorch.checks import (
     check_sizes,
     side_group,
 )
+from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
+from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
+from evenstep.pytorch.fellow import Fellow, check_fellow
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.recording import Recorder
@@ -79,12 +82,14 @@ class Balancer:
         timer: Timer | None = None,
         source: str = "measured",
     ) -> None:
+        given, model = model, without_compiler(model)
         check_model(model)
         self._model = model
         group: dist.ProcessGroup = model.process_group
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
         self.total = total
+        self._mode = mode
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
         self.minimum = self.fewest if minimum is None else minimum
@@ -104,6 +109,7 @@ class Balancer:
         check_sizes(total, self.minimum, self.num_workers)
         check_names(names, self.num_workers)
         check_hook(comm_hook)
+        check_normalisation(model, mode)
         chosen = choose_policy(mode, policy, shares, device, maximum)
         self._lag = 1 if device.type == "cuda" else 0
         self._core = CoreBalancer(
@@ -126,8 +132,13 @@ class Balancer:
         self._summary = Summary(even_sizes(total, self._core.limits))
         self._recorder = self._make_recorder(log, mode, predictor, source)
         self._prints = summary and self.worker == 0
+        self._fellows: list[Fellow] = []
         stop_broadcasting(model)
-        model.module.register_forward_pre_hook(self._on_forward)
+        on_forward = torch.compiler.disable(self._on_forward)
+        model.module.register_forward_pre_hook(on_forward)
+        if mode == "balanced":
+            mark_batches(model, lambda: self._now.batch.samples)
+            warn_of_new_sizes(given, granularity, device)
         model.register_comm_hook(None, self._exchange.hook)
         setattr(model, MARK, True)
         atexit.register(self.close)
@@ -159,6 +170,19 @@ class Balancer:
         loader.check()
         return loader
 
+    def weigh(self, model: DistributedDataParallel, comm_hook: UserHook | None = None) -> None:
+        """Weigh the gradients of a further model that trains on the same batches, as in a GAN.
+
+        Give the balancer to the model that is trained last in the loop's body: what is done after
+        its backward pass is not measured. All workers must call it.
+        """
+        model = without_compiler(model)
+        check_fellow(model, self._model, self.minimum)
+        check_normalisation(model, self._mode)
+        self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
+        if has_batch_norm(model):
+            self.fewest = 2
+
     def mean(self, value: float | torch.Tensor) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
 
@@ -178,7 +202,8 @@ class Balancer:
         All workers must call it.
         """
         with self._away():
-            average_buffers(self._model, self.batch_size / self.total, self._model.process_group)
+            for model in (self._model, *(fellow.model for fellow in self._fellows)):
+                average_buffers(model, self.batch_size / self.total, model.process_group)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""

@@ -7,6 +7,7 @@ all-reduce, or the bucket's dtype cannot carry them, a small all-reduce of their
 """
 
 # Annotations stay objects in this file: DDP inspects those of a hook.
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -65,13 +66,13 @@ class GradientExchange(Generic[Ticket]):
     """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
 
     `ready` is called when an iteration's last gradients are; it returns this worker's row, and a
-    ticket that is given back with everybody's rows.
+    ticket that is given back with everybody's rows; or None where there is nothing to report.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
-        ready: Callable[[], tuple[Row, Ticket]],
+        ready: Callable[[], tuple[Row, Ticket] | None],
         user_hook: UserHook | None = None,
         lag: int = 0,
     ) -> None:
@@ -82,6 +83,7 @@ class GradientExchange(Generic[Ticket]):
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
+        self._has_warned = False
         self._arrived: deque[_Arrival[Ticket]] = deque()
         self.share = Share(np.zeros(self._num_workers, dtype=np.int64), self._worker)
         """What the gradients of the coming exchange were computed on."""
@@ -128,7 +130,17 @@ class GradientExchange(Generic[Ticket]):
     def _weight(self) -> float:
         """Return ``x_i / X``; a plain mean for gradients that came from no batch of ours."""
         total = self.share.total
-        return self.share.samples / total if total else 1 / self._num_workers
+        if total:
+            return self.share.samples / total
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                "gradients came from no batch of the balancer's loader, and are averaged as plain "
+                "DDP does; train on balancer.loader(...), and hand a further model that trains on "
+                "the same batches to balancer.weigh(...)",
+                stacklevel=2,
+            )
+        return 1 / self._num_workers
 
     def _weigh(self, buffer: torch.Tensor, weight: float) -> torch.Tensor:
         """Multiply in place; what has no weight is left out, be it not a number."""
