@@ -211,3 +211,20 @@ def test_balancer_whose_loader_is_not_used_says_so_once(workers):
     for [message] in workers.run(two_balancers):
         assert "gradients came from no batch of the balancer's loader" in message
         assert "balancer.weigh(...)" in message
+
+
+def side_by_side(table):
+    """Train two models, each with a balancer and a loader, in one loop body."""
+    loops = [Loop(table), Loop(table and table[::-1])]
+    for batches in zip(*(loop.batches() for loop in loops), strict=True):
+        for loop, batch in zip(loops, batches, strict=True):
+            loop.train(*batch)
+    return [loop.result() for loop in loops]
+
+
+def test_two_balancers_with_a_loader_each_weigh_rightly(workers):
+    plain, _ = workers.run(side_by_side, table=None)[0]
+    for results in workers.run(side_by_side, table=SIZES):
+        assert results[0][1] != results[1][1]
+        for result, _ in results:
+            assert distance(result, plain[0]) <= 1e-10
