@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -336,6 +337,10 @@ def test_interrupt_ends_everything_and_closes_the_run_log(tmp_path):
         # Far less than the timeout of the process group, and than torchrun's patience.
         _, errors = job.communicate(timeout=25)
         assert "KeyboardInterrupt" in errors
+        # A loading process looks every five seconds whether its worker is still there.
+        until = time.monotonic() + 10
+        while in_session(job.pid) and time.monotonic() < until:
+            time.sleep(0.1)
         assert in_session(job.pid) == []
     finally:
         with suppress(ProcessLookupError):
