@@ -25,7 +25,7 @@ class AccumulationWatch:
         self._ended = ended
         self._lookout: RemovableHandle | None = None
         self._is_muted = False
-        model.register_forward_pre_hook(self._on_forward)
+        model.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
 
     @contextmanager
     def muted(self) -> Iterator[None]:

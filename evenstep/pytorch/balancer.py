@@ -38,8 +38,11 @@ from evenstep.pytorch.checks import (
     maxima_of,
     side_group,
 )
+from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
+from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
+from evenstep.pytorch.fellow import Fellow, check_fellow
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader, make_loader
@@ -91,12 +94,14 @@ class Balancer:
         timer: Timer | None = None,
         source: str = "measured",
     ) -> None:
+        given, model = model, without_compiler(model)
         check_model(model)
         self._model = model
         group: dist.ProcessGroup = model.process_group
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
         self.total = total
+        self._mode = mode
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
         if minimum is None:
@@ -118,6 +123,7 @@ class Balancer:
         )  # fmt: skip
         check_sizes(total, self.minimum, self.num_workers)
         check_hook(comm_hook)
+        check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
         self._straggler = StragglerWatch()
         self._checkpoint = checkpoint
@@ -157,8 +163,13 @@ class Balancer:
         self._summary = Summary(even_sizes(total, self._core.limits))
         self._recorder = self._make_recorder(log, mode, predictor, source)
         self._prints = summary and self.worker == 0
+        self._fellows: list[Fellow] = []
         stop_broadcasting(model)
-        model.module.register_forward_pre_hook(self._on_forward)
+        on_forward = torch.compiler.disable(self._on_forward)
+        model.module.register_forward_pre_hook(on_forward)
+        if mode == "balanced":
+            mark_batches(model, lambda: self._now.batch.samples)
+            warn_of_new_sizes(given, granularity, device)
         model.register_comm_hook(None, self._exchange.hook)
         setattr(model, MARK, True)
         atexit.register(self.close)
@@ -218,7 +229,25 @@ class Balancer:
         Gradients are then those of the mean over all workers' tokens, also accumulated ones. All
         workers must call it for each of their losses, or none of them for any.
         """
+        if self._fellows:
+            raise InvalidSetting(
+                "losses can be weighed by counts where the loop trains one model, got "
+                f"{len(self._fellows)} further ones"
+            )
         return self._weighing.weigh(loss, self._counted(count))
+
+    def include(self, model: DistributedDataParallel, comm_hook: UserHook | None = None) -> None:
+        """Weigh the gradients of a further model that trains on the same batches, as in a GAN.
+
+        Give the balancer to the model that is trained last in the loop's body: what is done after
+        its backward pass is not measured. All workers must call it.
+        """
+        model = without_compiler(model)
+        check_fellow(model, self._model, self.minimum)
+        check_normalisation(model, self._mode)
+        self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
+        if has_batch_norm(model):
+            self.fewest = 2
 
     def mean(self, value: float | torch.Tensor, count: float | torch.Tensor | None = None) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
@@ -237,9 +266,8 @@ class Balancer:
         All workers must call it.
         """
         with self._away():
-            average_buffers(
-                self._model.module, self.batch_size / self.total, self._model.process_group
-            )
+            for model in (self._model, *(fellow.model for fellow in self._fellows)):
+                average_buffers(model.module, self.batch_size / self.total, model.process_group)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""

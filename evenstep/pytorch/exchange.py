@@ -8,6 +8,7 @@ Where losses were weighed by counts, their counts travel with the reports, and w
 """
 
 # Annotations stay objects in this file: DDP inspects those of a hook.
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -68,14 +69,14 @@ class GradientExchange(Generic[Ticket]):
     """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
 
     `ready` is called when an iteration's last gradients are; it returns this worker's row, and a
-    ticket that is given back with everybody's rows.
+    ticket that is given back with everybody's rows; or None where there is nothing to report.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
         weighing: Weighing,
-        ready: Callable[[], tuple[Row, Ticket]],
+        ready: Callable[[], tuple[Row, Ticket] | None],
         user_hook: UserHook | None = None,
         lag: int = 0,
     ) -> None:
@@ -87,6 +88,7 @@ class GradientExchange(Generic[Ticket]):
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
+        self._has_warned = False
         self._arrived: deque[_Arrival[Ticket]] = deque()
         self._newest = torch.empty(0)
         self.share = Share(np.zeros(self._num_workers, dtype=np.int64), self._worker)
@@ -149,7 +151,17 @@ class GradientExchange(Generic[Ticket]):
         if self._weighing.count is not None:
             return 1.0 if self._weighing.count else 0.0
         total = self.share.total
-        return self.share.samples / total if total else 1 / self._num_workers
+        if total:
+            return self.share.samples / total
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                "gradients came from no batch of the balancer's loader, and are averaged as plain "
+                "DDP does; train on balancer.loader(...), and hand a further model that trains on "
+                "the same batches to balancer.include(...)",
+                stacklevel=2,
+            )
+        return 1 / self._num_workers
 
     def _weigh(self, buffer: torch.Tensor, weight: float) -> torch.Tensor:
         """Multiply in place; what has no weight is left out, be it not a number."""

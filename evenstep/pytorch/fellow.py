@@ -1,0 +1,72 @@
+"""Fellow models: further DDP models that train on the batches of one balancer.
+
+The two halves of a GAN share one loop. One of them has the balancer; the gradients of the other are
+weighed by the same batches, and waiting in its exchange is not counted as work of the first.
+"""
+
+# Annotations stay objects in this file: DDP inspects those of a hook.
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.errors import InvalidSetting
+from evenstep.measure.timer import Timer
+from evenstep.pytorch.buffers import has_batch_norm, stop_broadcasting
+from evenstep.pytorch.checks import MARK, check_hook, check_model
+from evenstep.pytorch.exchange import GradientExchange, UserHook
+from evenstep.pytorch.weighing import Weighing
+
+
+def check_fellow(
+    model: DistributedDataParallel, leader: DistributedDataParallel, minimum: int
+) -> None:
+    """Raise InvalidSetting unless a model can train on the batches of another one's balancer."""
+    check_model(model)
+    ours, theirs = (dist.get_process_group_ranks(m.process_group) for m in (leader, model))
+    if ours != theirs:
+        raise InvalidSetting(
+            f"a further model must be on the workers of the first, {ours}, got {theirs}"
+        )
+    if has_batch_norm(model) and minimum == 1:
+        raise InvalidSetting(
+            "minimum must be at least 2, as a further model has BatchNorm, got 1: "
+            "Balancer(..., minimum=2)"
+        )
+
+
+class Fellow:
+    """Weighs the gradients of a further model as `leader` does those of the first."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        leader: GradientExchange[Any],
+        timer: Timer,
+        comm_hook: UserHook | None,
+    ) -> None:
+        check_hook(comm_hook)
+        self.model = model
+        self._leader = leader
+        self._timer = timer
+        self._exchange: GradientExchange[Any] = GradientExchange(
+            model.process_group, Weighing(1), self._ready, comm_hook
+        )
+        stop_broadcasting(model)
+        model.register_comm_hook(None, self.hook)
+        setattr(model, MARK, True)
+
+    def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Exchange one bucket of the further model."""
+        self._exchange.share = self._leader.share
+        return self._exchange.hook(state, bucket)
+
+    def _ready(self) -> None:
+        """Stop the clock while the backward pass waits for the others."""
+        self._timer.pause()
+        # DDP waits in a callback of its own at the end of the pass, and asks for that after this;
+        # what a callback asks for comes last of all.
+        queue = torch.autograd.Variable._execution_engine.queue_callback
+        queue(lambda: queue(self._timer.resume))
