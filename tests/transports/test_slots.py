@@ -35,6 +35,12 @@ def test_reports_come_back_as_they_were_written():
     assert reports.speeds.tolist() == [16.0, 96.0]
 
 
+def test_average_samples_are_rounded_and_at_least_one():
+    reports = read_rows(summed(row(7.6), row(0.2)), iteration=8)
+    reports.check()
+    assert reports.batch_sizes.tolist() == [8, 1]
+
+
 def test_unknown_times_and_speeds_stay_unknown():
     reports = read_rows(summed(row(None, None), row(speed=None)), iteration=8)
     reports.check()
