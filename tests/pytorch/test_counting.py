@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from evenstep.core.dealing import shuffled
+from evenstep.measure.timer import HostTimer
 from tests.pytorch.setup import (
-    FEATURES,
     Indices,
     balanced,
     cycle,
     exchange,
-    model_of,
-    net,
     note_reports,
     visited,
 )
@@ -77,44 +73,38 @@ def test_samples_would_not_do(workers):
     assert abs(tokens[0] / tokens.sum() - TABLE[0][0] / TOTAL) > 0.02
 
 
-class Tokens(nn.Module):
-    """A net that takes some time for every token that it is given."""
+class PerToken(HostTimer):
+    """A timer whose clock goes on by what it is told, however busy the machine."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.inner = net()
-        self.seconds = seconds
-
-    def forward(self, indices: torch.Tensor) -> torch.Tensor:
-        time.sleep(self.seconds * int(torch.from_numpy(lengths(480))[indices].sum()))
-        outputs: torch.Tensor = self.inner(torch.ones(len(indices), FEATURES))
-        return outputs
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(lambda: self.now)
 
 
 def per_token(policy, predictor):
     """Train on workers of which the first needs three times as long per token."""
-    seconds = [12e-5, 4e-5][dist.get_rank()]
-    counts = lengths(480)
-    with balanced(TOTAL, Tokens(seconds), policy=policy, predictor=predictor) as balancer:
+    seconds = [3e-3, 1e-3][dist.get_rank()]
+    counts, timer = lengths(960), PerToken()
+    with balanced(TOTAL, policy=policy, predictor=predictor, timer=timer) as balancer:
         noted = note_reports(balancer)
         tokens = []
-        for indices, _ in balancer.loader(Indices(480), counts=counts):
+        for indices, _ in balancer.loader(Indices(960), counts=counts):
             tokens.append(int(counts[indices].sum()))
-            model_of(balancer)(indices).sum().backward()
+            timer.now += seconds * tokens[-1]
+            exchange(balancer)
         balancer.close()
-        plan = balancer.newest_plan.sizes
         times = np.array([reports.times for reports, _ in noted])
-        return tokens, plan.tolist(), np.nanmedian(times[-8:], axis=0).tolist()
+        return tokens, times
 
 
 @pytest.mark.parametrize(("policy", "predictor"), [("proportional", "ema"), ("equal_finish", None)])
 def test_tokens_come_to_equal_finish(workers, policy, predictor):
-    results = workers.run(per_token, policy=policy, predictor=predictor)
-    first, second = (np.array(tokens[-8:]) for tokens, _, _ in results)
-    # Without anything else to do it would be one quarter.
-    assert 0.2 <= np.median(first / (first + second)) <= 0.32
-    for _, _, (slow, fast) in results:
-        assert slow == pytest.approx(fast, rel=0.25)
+    (first, times), (second, _) = workers.run(per_token, policy=policy, predictor=predictor)
+    shares = np.array(first) / np.add(first, second)
+    assert shares[0] == pytest.approx(0.5, abs=0.02)
+    assert shares[-10:] == pytest.approx(0.25, abs=0.03)
+    slow, fast = times[-10:].T
+    assert slow == pytest.approx(fast, rel=0.2)
 
 
 def reported():

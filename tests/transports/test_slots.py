@@ -43,6 +43,12 @@ def test_caps_come_back_and_who_has_none_is_unlimited():
     assert reports.caps.tolist() == [12, UNLIMITED, 0]
 
 
+def test_average_samples_are_rounded_and_at_least_one():
+    reports = read_rows(summed(row(7.6), row(0.2)), iteration=8)
+    reports.check()
+    assert reports.batch_sizes.tolist() == [8, 1]
+
+
 def test_unknown_times_and_speeds_stay_unknown():
     reports = read_rows(summed(row(None, None), row(speed=None)), iteration=8)
     reports.check()
