@@ -21,21 +21,19 @@ from torch.utils.data import Dataset
 
 from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.arrays import Ints
-from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
-from evenstep.core.report import Reports
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import Policy, even_sizes
+from evenstep.policies.policy import Policy
 from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.agreement import require_agreement
+from evenstep.pytorch.boundary import Boundary
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import (
     MARK,
     check_hook,
     check_model,
     check_sizes,
-    maxima_of,
     side_group,
 )
 from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
@@ -51,13 +49,11 @@ from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
-from evenstep.pytorch.saved import remembered, restore, save
-from evenstep.pytorch.settings import choose_policy, choose_predictor, name_of
-from evenstep.pytorch.straggler import Checkpoint, StragglerWatch, check_straggler, leave
-from evenstep.pytorch.summary import Summary
+from evenstep.pytorch.settings import Settings, choose_predictor
+from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
-from evenstep.transports.slots import Row, check_digests, digest, read_rows
+from evenstep.transports.slots import Row, digest
 
 
 class Balancer:
@@ -101,51 +97,35 @@ class Balancer:
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
         self.total = total
-        self._mode = mode
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
         if minimum is None:
             minimum = 0 if straggler == "bench" else self.fewest
         self.minimum = minimum
+        self._settings = settings = Settings(
+            total, mode, shares, policy, predictor, minimum, maximum, micro_batches, granularity,
+            straggler, warm_up,
+        )  # fmt: skip
         self.side_group = side_group(group)
         device = next(model.parameters()).device
         # Before anything else is checked: who stops here alone leaves the others waiting.
-        require_agreement(
-            {
-                "total": total, "mode": mode, "shares": None if shares is None else tuple(shares),
-                "policy": name_of(policy), "predictor": predictor, "minimum": self.minimum,
-                "maximum": maximum if maximum is None or isinstance(maximum, int)
-                else tuple(maximum),
-                "micro_batches": micro_batches, "granularity": granularity, "device": device.type,
-                "comm_hook": comm_hook is not None, "warm_up": warm_up, "straggler": straggler,
-            },
-            self.side_group,
-        )  # fmt: skip
+        beside = {"device": device.type, "comm_hook": comm_hook is not None}
+        require_agreement(settings.agreed() | beside, self.side_group)
         check_sizes(total, self.minimum, self.num_workers)
         check_hook(comm_hook)
         check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
-        self._straggler = StragglerWatch()
         self._checkpoint = checkpoint
-        maxima = maxima_of(maximum, self.num_workers)
         self._limit = BatchLimit(
-            None if maxima is None else maxima[self.worker], self.fewest, peak_memory(device)
+            settings.limit_of(self.worker, self.num_workers), self.fewest, peak_memory(device)
         )
         self._weighing = Weighing(total)
-        self._micro_batches = MicroBatches(model, self._limit, self._weighing)
-        self._may_exceed = micro_batches
-        """Whether a plan may give this worker more than it can run in one piece."""
-        if straggler == "bench":
-            policy = policy or "equal_finish"
-        chosen = choose_policy(mode, policy, shares, device)
+        self._micro_batches = MicroBatches(model, self._limit, self._weighing, micro_batches)
+        chosen = settings.make_policy(device)
         self._lag = 1 if device.type == "cuda" else 0
         members = gather_names(name, device, self.side_group)
-        self._core = CoreBalancer(
-            members, total, chosen,
-            minimum=self.minimum, granularity=granularity, delay=self._lag,
-            caps=None if maxima is None or micro_batches
-            else dict(zip(members, maxima, strict=True)),
-        )  # fmt: skip
+        core = settings.make_core(members, chosen, self._lag)
+        self._boundary = Boundary(core, self._make_recorder(core, log, source))
         self._timer = timer or make_timer(device)
         self._reporter = Reporter(
             choose_predictor(chosen, predictor), self._timer,
@@ -157,11 +137,10 @@ class Balancer:
         self.iteration = 0
         """k: iterations whose gradients were exchanged."""
         self._begun = time.perf_counter()
-        self._last_reports: Reports | None = None
         self._nothing = self._exchange.share
-        self._now = Iteration(0, self._core.plan, 0.0, self._nothing, self._nothing, is_done=True)
-        self._summary = Summary(even_sizes(total, self._core.limits))
-        self._recorder = self._make_recorder(log, mode, predictor, source)
+        self._now = Iteration(
+            0, self._boundary.plan, 0.0, self._nothing, self._nothing, is_done=True
+        )
         self._prints = summary and self.worker == 0
         self._fellows: list[Fellow] = []
         stop_broadcasting(model)
@@ -182,7 +161,7 @@ class Balancer:
     @property
     def newest_plan(self) -> Plan:
         """The plan of the next iteration, as far as it is known."""
-        return self._core.plan
+        return self._boundary.plan
 
     @property
     def batch_size(self) -> int:
@@ -198,7 +177,7 @@ class Balancer:
         """
         loader = make_loader(self, dataset, settings)
         if settings.get("counts") is not None:
-            check_policy(self._core.policy)
+            check_policy(self._boundary.core.policy)
         return loader
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
@@ -244,7 +223,7 @@ class Balancer:
         """
         model = without_compiler(model)
         check_fellow(model, self._model, self.minimum)
-        check_normalisation(model, self._mode)
+        check_normalisation(model, self._settings.mode)
         self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
         if has_batch_norm(model):
             self.fewest = 2
@@ -272,15 +251,14 @@ class Balancer:
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""
         self._take_reports()
-        return save(self._core, self._last_reports, self.iteration)
+        return self._boundary.state(self.iteration)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up what a checkpoint had learned, also with another number of workers.
 
         A worker is found again by its name; about newcomers nothing is known yet.
         """
-        restore(self._core, state)
-        known = remembered(state, self._core.workers[self.worker])
+        known = self._boundary.restore(state, self.worker)
         if known.speed is not None:
             self._reporter.remember(known.speed)
         if known.cap is not None:
@@ -288,12 +266,12 @@ class Balancer:
         self._exchange.forget()
         self.iteration = int(state["iteration"])
         self._now = Iteration(
-            self.iteration, self._core.plan, 0.0, self._nothing, self._nothing, is_done=True
+            self.iteration, self._boundary.plan, 0.0, self._nothing, self._nothing, is_done=True
         )
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
-        return self._summary.line()
+        return self._boundary.summary.line()
 
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""
@@ -302,12 +280,10 @@ class Balancer:
             self._reporter.close()
             self._take_reports(lag=0)
         finally:
-            if self._recorder is not None:
-                self._recorder.close(self.iteration)
-                self._recorder = None
+            self._boundary.close(self.iteration)
         if self._prints:
             self._prints = False
-            print(self._summary.line(), file=sys.stderr)
+            print(self.summary(), file=sys.stderr)
 
     def begin(self) -> Iteration:
         """Begin an iteration: learn from the last one and plan this one."""
@@ -319,7 +295,7 @@ class Balancer:
         start = time.perf_counter() - self._begun
         self._take_reports()
         self._act_on_advice()
-        self._now = Iteration(self.iteration, self._core.plan, start, kept, self._nothing)
+        self._now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
         return self._now
 
     def has_batch(self, sizes: Ints, place: tuple[int, ...], size: float | None = None) -> None:
@@ -374,23 +350,10 @@ class Balancer:
         now.is_done = True
         done = Exchanged(self.iteration, now.plan, now.place, self._exchange.share.sizes, now.start)
         self.iteration += 1
-        row = self._reporter.row(*self._memory(now), digest(now.plan, now.place))
+        memory = self._micro_batches.readings(now.is_guarded, now.batch.samples)
+        row = self._reporter.row(*memory, digest(now.plan, now.place))
         self._timer.reported()
         return row, done
-
-    def _memory(self, now: Iteration) -> tuple[int | None, float | None]:
-        """Return what this worker can run, if that is limited, and the memory in use, if read."""
-        if now.is_guarded:
-            used = self._micro_batches.memory_used
-        elif self._may_exceed:
-            raise InvalidSetting(
-                "with micro_batches=True gradients must come from balancer.backward(loss_of, "
-                "*batch), got them from loss.backward()"
-            )
-        else:
-            used = self._limit.has_run(now.batch.samples)
-        is_limited = self._limit.size < UNLIMITED and not self._may_exceed
-        return self._limit.size if is_limited else None, used
 
     @contextmanager
     def _away(self) -> Iterator[None]:
@@ -404,29 +367,19 @@ class Balancer:
     def _take_reports(self, lag: int | None = None) -> None:
         """Learn from the reports of all iterations that are new."""
         for rows, done in self._exchange.take_rows(lag):
-            check_digests(rows, done.plan, done.place)
-            self._learn(read_rows(rows, done.iteration + 1), done)
-
-    def _learn(self, reports: Reports, done: Exchanged) -> None:
-        self._last_reports = reports
-        self._summary.observe(reports, done.plan)
-        if self._recorder is not None:
-            self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
-        if reports.speeds is not None or not self._core.policy.uses_speeds:
-            self._straggler.observe(self._core.decide(reports))
+            self._boundary.take(rows, done)
 
     def _act_on_advice(self) -> None:
         """Go on without a straggler, where the user wants that: on all workers at once."""
-        straggler = self._straggler.found
+        straggler = self._boundary.straggler
         if self._checkpoint is None or straggler is None:
             return
         self._checkpoint()
         dist.barrier(self.side_group)
-        leave(self.worker, self._core.workers[straggler], straggler)
+        leave(self.worker, self._boundary.core.workers[straggler], straggler)
 
-    def _make_recorder(
-        self, log: str | None, mode: str, predictor: str | None, source: str
-    ) -> Recorder | None:
+    def _make_recorder(self, core: CoreBalancer, log: str | None, source: str) -> Recorder | None:
         if log is None or self.worker != 0:
             return None
-        return Recorder(log, self._core, mode, predictor or "none", source)
+        settings = self._settings
+        return Recorder(log, core, settings.mode, settings.predictor or "none", source)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.memory import BatchLimit, is_out_of_memory
 from evenstep.pytorch.weighing import Weighing
@@ -25,13 +26,18 @@ class MicroBatches:
     """Runs forward and backward passes in pieces that fit into memory."""
 
     def __init__(
-        self, model: DistributedDataParallel, limit: BatchLimit, weighing: Weighing
+        self,
+        model: DistributedDataParallel,
+        limit: BatchLimit,
+        weighing: Weighing,
+        may_exceed: bool,
     ) -> None:
         self._model = model
         self._limit = limit
         self._weighing = weighing
-        self.memory_used: float | None = None
-        """Share of the memory in use at its peak, where it has just been read."""
+        self._may_exceed = may_exceed
+        """Whether a plan may give this worker more than it can run in one piece."""
+        self._used: float | None = None
 
     def run(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
         """Leave the gradients of the batch's mean loss in the parameters; return that loss."""
@@ -46,7 +52,7 @@ class MicroBatches:
                     raise
                 failed = error.with_traceback(None)
             else:
-                self.memory_used = self._limit.has_run(size)
+                self._used = self._limit.has_run(size)
                 return loss
             # Out here, as what is being handled holds on to the tensors of the failed piece.
             before.restore()
@@ -56,6 +62,24 @@ class MicroBatches:
                 self._limit.has_failed(size)
             except Exception as hopeless:
                 raise hopeless from failed
+
+    def readings(self, is_guarded: bool, samples: int) -> tuple[int | None, float | None]:
+        """Return what this worker can run, if that is limited, and the memory in use, if read.
+
+        That is of an iteration whose gradients came from here, or from a backward pass of the
+        user's own on so many samples.
+        """
+        if is_guarded:
+            used, self._used = self._used, None
+        elif self._may_exceed:
+            raise InvalidSetting(
+                "with micro_batches=True gradients must come from balancer.backward(loss_of, "
+                "*batch), got them from loss.backward()"
+            )
+        else:
+            used = self._limit.has_run(samples)
+        is_limited = self._limit.size < UNLIMITED and not self._may_exceed
+        return self._limit.size if is_limited else None, used
 
     def _attempt(
         self, loss_of: LossOf, batch: tuple[Any, ...], samples: int, size: int

@@ -2,17 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import is_dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
 
+from evenstep.balancer import Balancer
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Even, ObserveOnly, Policy, Static, make_policy
 from evenstep.predictors import Predictor, make_predictor
+from evenstep.pytorch.checks import maxima_of
 
 MODES = ("balanced", "static", "observe", "off")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a balancer was told about sizes and plans, which must be the same on all workers."""
+
+    total: int
+    mode: str
+    shares: Sequence[float] | None
+    policy: str | Policy[Any] | None
+    predictor: str | None
+    minimum: int
+    maximum: int | Sequence[int] | None
+    micro_batches: bool
+    granularity: int
+    straggler: str
+    warm_up: int
+
+    def agreed(self) -> dict[str, Any]:
+        """Return all of it in a form that can be compared between processes."""
+        return {f.name: _comparable(getattr(self, f.name)) for f in fields(self)}
+
+    def make_policy(self, device: torch.device) -> Policy[Any]:
+        """Return the policy; a straggler can only be benched by one that tries it again."""
+        policy = self.policy
+        if policy is None and self.straggler == "bench":
+            policy = "equal_finish"
+        return choose_policy(self.mode, policy, self.shares, device)
+
+    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Balancer:
+        """Return the balancer of these members."""
+        maxima = maxima_of(self.maximum, len(members))
+        caps = None if maxima is None else dict(zip(members, maxima, strict=True))
+        return Balancer(
+            members, self.total, policy, minimum=self.minimum, granularity=self.granularity,
+            delay=delay,
+            # Who may run more than it can at once has a limit, but not in plans.
+            caps=None if self.micro_batches else caps,
+        )  # fmt: skip
+
+    def limit_of(self, worker: int, num_workers: int) -> int | None:
+        """Return the largest batch that a worker can run at once, where it was given."""
+        maxima = maxima_of(self.maximum, num_workers)
+        return None if maxima is None else maxima[worker]
+
+
+def _comparable(value: Any) -> Any:
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return tuple(value) if isinstance(value, Iterable) else name_of(value)
 
 
 def choose_policy(

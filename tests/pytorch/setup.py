@@ -99,13 +99,14 @@ def exchange(balancer: Balancer) -> None:
 def note_reports(balancer: Balancer) -> list[tuple[Reports, Any]]:
     """Return a list that fills with the reports, and what they are of, as they are learned."""
     noted: list[tuple[Reports, Any]] = []
-    learn = balancer._learn
+    boundary = balancer._boundary
+    learn = boundary.learn
 
     def note(reports: Reports, done: Any) -> None:
         noted.append((reports, done))
         learn(reports, done)
 
-    balancer._learn = note  # type: ignore[method-assign]
+    boundary.learn = note  # type: ignore[method-assign]
     return noted
 
 

@@ -161,7 +161,7 @@ def behind(num_iterations):
     """Stand in for a device that runs ahead: plans hold one iteration later."""
     table = [(1, 11), (2, 10), (3, 9), (4, 8), (5, 7)]
     with balanced(12, policy=cycle(*table)) as balancer:
-        balancer._exchange._lag = balancer._core.delay = 1
+        balancer._exchange._lag = balancer._boundary.core.delay = 1
         noted = note_reports(balancer)
         sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]
         at = [done.iteration for _, done in noted]
