@@ -232,8 +232,8 @@ class Balancer:
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""
         atexit.unregister(self.close)
-        self._reporter.close()
         try:
+            self._reporter.close()
             self._take_reports(lag=0)
         finally:
             if self._recorder is not None:
