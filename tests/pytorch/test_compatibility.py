@@ -300,11 +300,11 @@ from tests.pytorch.setup import data, net
 dist.init_process_group("gloo", timeout=timedelta(minutes=10))
 model = DistributedDataParallel(net())
 balancer = Balancer(model, 16, log=sys.argv[1])
-loader = balancer.loader(data(160), num_workers=1)
-for epoch in range(10**6):
-    for samples, labels in loader:
-        model(samples).sum().backward()
-    if dist.get_rank() == 0 and epoch == 1:
+# One long epoch: Python loses an interrupt that comes while it forks a loading process.
+loader = balancer.loader(data(16 * 100_000), num_workers=1)
+for i, (samples, labels) in enumerate(loader):
+    model(samples).sum().backward()
+    if dist.get_rank() == 0 and i == 20:
         print("training", flush=True)
 """
 
@@ -355,7 +355,7 @@ def test_interrupt_ends_everything_and_closes_the_run_log(tmp_path):
                 os.killpg(job.pid, signal.SIGKILL)
     assert "KeyboardInterrupt" in errors
     # What torchrun does to those that do not come to an end by themselves.
-    assert "SIGKILL" not in errors
+    assert "forcefully exiting" not in errors
     written = runlog.read(log)
     assert written.complete, errors
     assert written.ended, errors
