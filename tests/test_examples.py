@@ -41,6 +41,7 @@ def run_on_two_workers(example, *arguments):
     return done
 
 
+@pytest.mark.example
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("example", [STOCK, BALANCED])
@@ -50,6 +51,7 @@ def test_example_learns_to_read_digits(example):
     assert float(accuracy) > 90
 
 
+@pytest.mark.example
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
 def test_sharded_example_is_calibrated_and_learns():
@@ -61,6 +63,7 @@ def test_sharded_example_is_calibrated_and_learns():
     assert float(epochs[-1][-1]) < 0.2 < float(epochs[0][-1])
 
 
+@pytest.mark.example
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
 def test_transformer_learns_to_write():

@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_examples import ROOT
 
-pytestmark = [pytest.mark.distributed, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.example, pytest.mark.distributed, pytest.mark.timeout(300)]
 
 TRAINING, TEST = 50, 20
 

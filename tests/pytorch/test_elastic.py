@@ -153,6 +153,7 @@ def test_straggler_is_left_behind_and_the_epoch_goes_on(tmp_path):
     assert everything == sorted(data(24 * 40)[:][0][:, 0].tolist())
 
 
+@pytest.mark.example
 @pytest.mark.distributed
 @pytest.mark.timeout(240)
 def test_example_goes_on_after_a_worker_was_killed(tmp_path):

@@ -1,0 +1,58 @@
+"""Memory at its peak: of this process, against what it may have."""
+
+import pytest
+
+from evenstep.measure import memory
+from evenstep.measure.cgroups import MemoryLimit
+from evenstep.measure.memory import HostMemory
+
+MB = 1_000_000
+
+
+@pytest.fixture
+def available(monkeypatch):
+    """Let the machine have so many bytes left."""
+    left = [1000 * MB]
+    monkeypatch.setattr(memory, "_available", lambda: left[-1])
+    return left
+
+
+def write_status(path, peak_kb, now_kb):
+    path.write_text(f"Name:\tpython\nVmHWM:\t  {peak_kb} kB\nVmRSS:\t  {now_kb} kB\n")
+
+
+def test_peak_is_measured_against_what_the_process_has_and_what_is_left(tmp_path, available):
+    status, clear = tmp_path / "status", tmp_path / "clear"
+    write_status(status, peak_kb=600, now_kb=500)
+    host = HostMemory(status, clear)
+    available.append(500 * 1024)
+    assert host.read() == pytest.approx(0.6)
+    # The next peak is counted from here.
+    assert clear.read_text() == "5"
+    available.append(0)
+    assert host.read() == 1.0
+
+
+def test_without_an_account_nothing_is_known(tmp_path):
+    assert HostMemory(tmp_path / "status", tmp_path / "clear").read() is None
+
+
+def test_group_bounds_what_is_left(tmp_path, monkeypatch):
+    used = tmp_path / "used"
+    used.write_text("900\n")
+    monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1000, used))
+    assert memory._available() == 100
+    used.write_text("1100\n")
+    assert memory._available() == 0
+
+
+@pytest.mark.skipif(HostMemory().read() is None, reason="the kernel tells no peak")
+def test_a_real_peak_shows_once(available):
+    host = HostMemory()
+    before = host.read() or 0.0
+    much = b"x" * (300 * MB)
+    assert len(much) == 300 * MB
+    del much
+    at_peak, after = host.read() or 0.0, host.read() or 1.0
+    assert at_peak > before + 0.1
+    assert after < at_peak - 0.1
