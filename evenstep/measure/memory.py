@@ -8,7 +8,7 @@ from typing import Protocol
 
 import psutil
 
-from evenstep.measure.cgroups import memory_limit
+from evenstep.measure.cgroups import MemoryLimit, memory_limit
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
@@ -31,6 +31,7 @@ class HostMemory:
     def __init__(self, status: Path = _STATUS, clear: Path = _CLEAR) -> None:
         self._status = status
         self._clear = clear
+        self._limit = memory_limit()
         self._reset()
 
     def read(self) -> float | None:
@@ -38,7 +39,7 @@ class HostMemory:
         if peak is None or now is None:
             return None
         self._reset()
-        return min(1.0, peak / max(peak, now + _available()))
+        return min(1.0, peak / max(peak, now + _available(self._limit)))
 
     def _resident(self) -> tuple[int | None, int | None]:
         """Return bytes at the peak, and now."""
@@ -56,9 +57,8 @@ class HostMemory:
             self._clear.write_text("5")
 
 
-def _available() -> int:
+def _available(limit: MemoryLimit | None) -> int:
     available = int(psutil.virtual_memory().available)
-    limit = memory_limit()
     used = limit.used() if limit is not None else None
     if limit is None or used is None:
         return available

@@ -13,7 +13,7 @@ MB = 1_000_000
 def available(monkeypatch):
     """Let the machine have so many bytes left."""
     left = [1000 * MB]
-    monkeypatch.setattr(memory, "_available", lambda: left[-1])
+    monkeypatch.setattr(memory, "_available", lambda limit: left[-1])
     return left
 
 
@@ -37,13 +37,14 @@ def test_without_an_account_nothing_is_known(tmp_path):
     assert HostMemory(tmp_path / "status", tmp_path / "clear").read() is None
 
 
-def test_group_bounds_what_is_left(tmp_path, monkeypatch):
+def test_group_bounds_what_is_left(tmp_path):
     used = tmp_path / "used"
     used.write_text("900\n")
-    monkeypatch.setattr(memory, "memory_limit", lambda: MemoryLimit(1000, used))
-    assert memory._available() == 100
+    limit = MemoryLimit(1000, used)
+    assert memory._available(limit) == 100
     used.write_text("1100\n")
-    assert memory._available() == 0
+    assert memory._available(limit) == 0
+    assert memory._available(None) > 1000
 
 
 @pytest.mark.skipif(HostMemory().read() is None, reason="the kernel tells no peak")
