@@ -156,7 +156,10 @@ class Balancer:
         }
 
     def restore(
-        self, state: Mapping[str, NDArray[Any]], workers: Sequence[str] | None = None
+        self,
+        state: Mapping[str, NDArray[Any]],
+        workers: Sequence[str] | None = None,
+        caps: Ints | None = None,
     ) -> None:
         """Take up a saved state of the same policy and predictor.
 
@@ -180,7 +183,9 @@ class Balancer:
         self._policy_state, sizes = policy_state, own.sizes
         if before != self.workers:
             self._policy_state = self.policy.remap(policy_state, keep)
-            sizes = _scaled(own.sizes, keep, self.total, self.limits)
+        limits = self._limits_within(caps)
+        if before != self.workers or not limits.allow(sizes, self.total):
+            sizes = _scaled(own.sizes, keep, self.total, limits)
         self.plan = Plan(own.number, own.iteration, sizes, reason="restored")
 
     def _restore_predictor(
@@ -228,9 +233,11 @@ class Balancer:
         if caps is None or not np.any(caps < self.limits.cap):
             return self.limits
         g = self._granularity
-        usable = np.minimum(np.maximum(caps // g, 1) * g, self.total)
+        # Nobody can have less than the minimum, whatever it says.
+        least = np.maximum(-(-self.limits.minimum // g), 1)
+        usable = np.minimum(np.maximum(caps // g, least) * g, self.total)
         share = -(-usable * self.total // (g * int(usable.sum()))) * g
-        for cap in (caps, np.maximum(usable, share)):
+        for cap in (usable, np.maximum(usable, share)):
             limits = self.limits.tighten(cap=cap)
             if _is_feasible(limits, self.total):
                 return limits

@@ -80,6 +80,11 @@ class Limits:
         check_feasible(total, lo, hi)
         return lo, hi
 
+    def allow(self, sizes: Ints, total: int) -> bool:
+        """Whether sizes keep to these limits."""
+        lo, hi = self.bounds(total)
+        return bool(np.all((lo <= sizes) & (sizes <= hi) & (sizes % self.granularity == 0)))
+
     def tighten(
         self, minimum: ArrayLike = 0, cap: ArrayLike = UNLIMITED, granularity: int | None = None
     ) -> Limits:

@@ -50,7 +50,7 @@ from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import Settings, choose_predictor
-from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
+from evenstep.pytorch.straggler import Checkpoint, check_bench, check_straggler, leave
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.transports.slots import Row, digest
@@ -109,24 +109,31 @@ class Balancer:
         self.side_group = side_group(group)
         device = next(model.parameters()).device
         # Before anything else is checked: who stops here alone leaves the others waiting.
-        beside = {"device": device.type, "comm_hook": comm_hook is not None}
+        beside = {
+            "device": device.type,
+            "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
+            "checkpoint": checkpoint is not None,
+        }
         require_agreement(settings.agreed() | beside, self.side_group)
         check_sizes(total, self.minimum, self.num_workers)
         check_hook(comm_hook)
         check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
+        check_bench(self.minimum, self.fewest, granularity)
         self._checkpoint = checkpoint
         self._limit = BatchLimit(
             settings.limit_of(self.worker, self.num_workers), self.fewest, peak_memory(device)
         )
         self._weighing = Weighing(total)
-        self._micro_batches = MicroBatches(model, self._limit, self._weighing, micro_batches)
+        self._timer = timer or make_timer(device)
+        self._micro_batches = MicroBatches(
+            model, self._limit, self._weighing, micro_batches, self._timer.spoil
+        )
         chosen = settings.make_policy(device)
         self._lag = 1 if device.type == "cuda" else 0
         members = gather_names(name, device, self.side_group)
         core = settings.make_core(members, chosen, self._lag)
         self._boundary = Boundary(core, self._make_recorder(core, log, source))
-        self._timer = timer or make_timer(device)
         self._reporter = Reporter(
             choose_predictor(chosen, predictor), self._timer,
             # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
@@ -185,8 +192,19 @@ class Balancer:
 
         In place of ``loss = loss_of(*batch); loss.backward()``, where `loss_of` returns the mean
         loss over the samples of whatever piece of the batch it is given. When memory runs out the
-        same samples are run again in smaller pieces. Returns the loss, to be looked at.
+        same samples are run again in smaller pieces. Returns the loss, to be looked at: the mean
+        over the batch, or, where `loss_of` weighs by counts, the sum of what it has weighed.
         """
+        if self._fellows:
+            raise InvalidSetting(
+                "balancer.backward goes with one model, as the passes of a further one would be "
+                f"exchanged piece by piece, got {len(self._fellows)} further ones"
+            )
+        if self._model.static_graph:
+            raise InvalidSetting(
+                "balancer.backward keeps gradients under no_sync, which DDP refuses in its first "
+                "pass with static_graph=True: leave that out"
+            )
         keeps = not self._model.require_backward_grad_sync
         self._now.is_guarded = True
         if self._now.is_benched:
@@ -195,7 +213,7 @@ class Balancer:
             loss = torch.zeros(())
         else:
             with self._accumulation.muted():
-                loss = self._micro_batches.run(loss_of, batch)
+                loss = self._micro_batches.run(loss_of, batch, self._now.batch.samples)
         if keeps:
             self._on_accumulated()
         else:
@@ -206,7 +224,7 @@ class Balancer:
         """Return the loss to call backward on, where it is a mean over `count` tokens or pixels.
 
         Gradients are then those of the mean over all workers' tokens, also accumulated ones. All
-        workers must call it for each of their losses, or none of them for any.
+        workers must call it once for each backward pass, or none of them for any.
         """
         if self._fellows:
             raise InvalidSetting(
@@ -227,6 +245,7 @@ class Balancer:
         self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
         if has_batch_norm(model):
             self.fewest = 2
+            check_bench(self.minimum, self.fewest, self._settings.granularity)
 
     def mean(self, value: float | torch.Tensor, count: float | torch.Tensor | None = None) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
@@ -262,7 +281,7 @@ class Balancer:
         if known.speed is not None:
             self._reporter.remember(known.speed)
         if known.cap is not None:
-            self._limit.lower(known.cap)
+            self._limit.expect(known.cap)
         self._exchange.forget()
         self.iteration = int(state["iteration"])
         self._now = Iteration(

@@ -14,7 +14,7 @@ from evenstep.core.report import Reports
 from evenstep.policies.policy import even_sizes
 from evenstep.pytorch.iteration import Exchanged
 from evenstep.pytorch.recording import Recorder
-from evenstep.pytorch.saved import Memory, remembered, restore, save
+from evenstep.pytorch.saved import Memory, last_reports, remembered, restore, save
 from evenstep.pytorch.straggler import StragglerWatch
 from evenstep.pytorch.summary import Summary
 from evenstep.transports.slots import check_digests, read_rows
@@ -61,6 +61,8 @@ class Boundary:
     def restore(self, state: Mapping[str, Any], worker: int) -> Memory:
         """Take up a checkpoint, and return what it has on one of the workers."""
         restore(self.core, state)
+        self.last_reports = last_reports(state, self.core.workers)
+        self._straggler = StragglerWatch()
         return remembered(state, self.core.workers[worker])
 
     def close(self, iteration: int) -> None:

@@ -203,12 +203,13 @@ class BalancedLoader:
         A worker without samples gets as few as it can run, borrowed, at weight 0.
         """
         samples = slice_of(under_way.order, position, self._balancer.total)
-        sizes = sizes_within(plan.sizes, len(samples), self._balancer.minimum)
+        least = max(self._balancer.minimum, self._balancer.fewest)
+        sizes = sizes_within(plan.sizes, len(samples), least)
         worker = self._balancer.worker
         if self._counts is None:
             mine = deal(samples, sizes, worker)
         else:
-            mine, sizes = self._counts.deal(samples, sizes, self._balancer.minimum, worker)
+            mine, sizes = self._counts.deal(samples, sizes, least, worker)
         if len(mine) == 0:
             home, fewest = home_of(samples, len(sizes), worker), self._balancer.fewest
             mine = (home if len(home) >= fewest else samples)[:fewest]

@@ -6,7 +6,6 @@ from running out of memory, after which it is half of what failed.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
 from evenstep.core.limits import UNLIMITED
@@ -27,7 +26,7 @@ class DeviceMemory:
 
     def read(self) -> float | None:
         _, capacity = torch.cuda.mem_get_info(self._device)
-        peak = torch.cuda.max_memory_reserved(self._device)
+        peak = torch.cuda.max_memory_allocated(self._device)
         torch.cuda.reset_peak_memory_stats(self._device)
         return min(1.0, peak / capacity)
 
@@ -49,9 +48,9 @@ class BatchLimit:
         """What was given, what has not failed, and what readings promise, whichever is least."""
         return min(self._most, self._promised)
 
-    def lower(self, size: int) -> None:
-        """Take up a limit that is known from elsewhere."""
-        self._most = min(self._most, size)
+    def expect(self, size: int) -> None:
+        """Take up what was known before a restart, until readings say otherwise."""
+        self._promised = min(self._promised, size)
 
     def has_run(self, size: int) -> float | None:
         """Take note of a piece that went well.
@@ -77,14 +76,14 @@ class BatchLimit:
             raise MemoryExhausted(
                 f"memory must suffice for a batch of {self.fewest}, got none left at {size}"
             )
-        self.lower(smaller)
+        self._most = min(self._most, smaller)
 
     def _learn(self, size: int, used: float) -> None:
         reading = Reports.silent(0, 1)
         reading.batch_sizes[0] = size
         reading.device_memory[0] = used
         self._model = self._model.observe(reading)
-        if np.isfinite(self._model.slope[0]):
+        if self._model.slope[0] > 0:
             # A line through two sizes; through one and the origin it would be a wild guess.
             self._promised = max(int(self._model.caps()[0]), self.fewest)
 

@@ -31,24 +31,32 @@ class MicroBatches:
         limit: BatchLimit,
         weighing: Weighing,
         may_exceed: bool,
+        spoil: Callable[[], None],
     ) -> None:
         self._model = model
         self._limit = limit
         self._weighing = weighing
         self._may_exceed = may_exceed
         """Whether a plan may give this worker more than it can run in one piece."""
+        self._spoil = spoil
+        """Says that the time of this iteration tells nothing about the worker's speed."""
         self._used: float | None = None
 
-    def run(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
+    def run(self, loss_of: LossOf, batch: tuple[Any, ...], samples: int) -> torch.Tensor:
         """Leave the gradients of the batch's mean loss in the parameters; return that loss."""
-        samples = _num_samples(batch)
+        samples = samples or _num_samples(batch)
+        _check_batch(batch, samples)
         before, counted = _Before(self._model), self._weighing.so_far
         while True:
-            size = min(self._limit.size, samples)
+            # As large as the pieces are, which is no more than the limit, if that can be.
+            limit = min(self._limit.size, samples)
+            size = min(limit, max(e - b for b, e in _pieces(samples, limit, self._limit.fewest)))
             try:
                 loss = self._attempt(loss_of, batch, samples, size)
             except Exception as error:
                 if not is_out_of_memory(error):
+                    before.restore()
+                    self._weighing.begin_again(counted)
                     raise
                 failed = error.with_traceback(None)
             else:
@@ -57,6 +65,7 @@ class MicroBatches:
             # Out here, as what is being handled holds on to the tensors of the failed piece.
             before.restore()
             self._weighing.begin_again(counted)
+            self._spoil()
             _free_cache()
             try:
                 self._limit.has_failed(size)
@@ -101,7 +110,8 @@ def exchange_kept(model: DistributedDataParallel) -> None:
     """Exchange the gradients that were kept: a backward pass in which every gradient is zero."""
     trained = [p for p in model.parameters() if p.requires_grad]
     if model.find_unused_parameters:
-        trained = [p for p in trained if p.grad is not None]
+        # Who is benched has none, but a backward pass needs something to begin from.
+        trained = [p for p in trained if p.grad is not None] or trained[:1]
     nothing = torch.stack([p.reshape(-1)[:1].sum().float() for p in trained]).sum() * 0
     # What a forward pass does: once, all workers agree on new buckets. Who is benched has had none.
     model.reducer._rebuild_buckets()
@@ -143,14 +153,30 @@ def _pieces(samples: int, size: int, fewest: int) -> Iterator[tuple[int, int]]:
 
 
 def _num_samples(batch: tuple[Any, ...]) -> int:
-    """Return the length of the first tensor of a batch, which all that is cut has."""
+    """Return the length of the first tensor of a batch that comes from no loader of ours."""
     for part in _leaves(batch):
         if isinstance(part, torch.Tensor) and part.dim() > 0:
             return len(part)
-    raise InvalidSetting(
-        "a batch must hold a tensor whose first dimension is that of the samples, "
-        f"got {', '.join(type(part).__name__ for part in batch) or 'nothing'}"
-    )
+    return 0
+
+
+def _check_batch(batch: tuple[Any, ...], samples: int) -> None:
+    """Raise InvalidSetting where nothing in a batch has an entry per sample."""
+    if not any(_is_per_sample(part, samples) for part in batch):
+        raise InvalidSetting(
+            f"a batch must hold a tensor or a list with one entry for each of {samples} samples, "
+            f"got {', '.join(type(part).__name__ for part in batch) or 'nothing'} without"
+        )
+
+
+def _is_per_sample(part: Any, samples: int) -> bool:
+    if isinstance(part, torch.Tensor):
+        return part.dim() > 0 and len(part) == samples
+    if isinstance(part, Mapping):
+        part = list(part.values())
+    if isinstance(part, (list, tuple)):
+        return len(part) == samples or any(_is_per_sample(inner, samples) for inner in part)
+    return False
 
 
 def _leaves(part: Any) -> Iterator[Any]:
@@ -166,6 +192,8 @@ def _leaves(part: Any) -> Iterator[Any]:
 def _cut(part: Any, samples: int, begin: int, end: int) -> Any:
     """Return some of the samples of a part of a batch; what is not one per sample stays whole.
 
+    A list as long as there are samples has one entry for each, unless a tensor in it has, too.
+
     >>> _cut({"x": torch.arange(4), "name": ["a", "b", "c", "d"], "epoch": 3}, 4, 1, 3)
     {'x': tensor([1, 2]), 'name': ['b', 'c'], 'epoch': 3}
     """
@@ -174,7 +202,7 @@ def _cut(part: Any, samples: int, begin: int, end: int) -> Any:
     if isinstance(part, Mapping):
         return {name: _cut(inner, samples, begin, end) for name, inner in part.items()}
     if isinstance(part, (list, tuple)):
-        if len(part) == samples and not any(isinstance(p, torch.Tensor) for p in part):
+        if len(part) == samples and not any(_is_per_sample(inner, samples) for inner in part):
             return part[begin:end]
         inner = [_cut(p, samples, begin, end) for p in part]
         return type(part)(*inner) if hasattr(part, "_fields") else type(part)(inner)

@@ -54,13 +54,16 @@ class Order:
     def _of_sampler(self, sampler: Sequence[int], epoch: int) -> Ints:
         """Return the order that worker 0's sampler gives: others' may be random in another way."""
         if self._sampled is None or self._sampled[0] != epoch:
-            indices = torch.tensor([int(i) for i in sampler], dtype=torch.int64)
-            if len(indices) != self.num_samples:
+            indices = torch.full((self.num_samples,), -1)
+            given = [int(i) for i in sampler] if dist.get_rank(self._group) == 0 else []
+            if len(given) == self.num_samples:
+                indices = torch.tensor(given, dtype=torch.int64)
+            dist.broadcast(indices, dist.get_global_rank(self._group, 0), self._group)
+            if (indices < 0).any():
                 raise InvalidSetting(
                     f"the sampler must give as many samples as its length says, "
-                    f"{self.num_samples}, got {len(indices)}"
+                    f"{self.num_samples}, got {len(given) or 'others'} on worker 0"
                 )
-            dist.broadcast(indices, dist.get_global_rank(self._group, 0), self._group)
             self._sampled = (epoch, indices.numpy())
         return self._sampled[1]
 

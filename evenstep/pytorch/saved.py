@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from evenstep.balancer import Balancer
+from evenstep.core.arrays import as_floats, as_ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.report import Reports
 from evenstep.errors import StateFileError
@@ -56,7 +57,7 @@ def restore(core: Balancer, state: Mapping[str, Any]) -> None:
         name: np.array(values, dtype=fresh[name].dtype)
         for name, values in saved.items() if name in fresh
     }  # fmt: skip
-    core.restore(arrays, workers)
+    core.restore(arrays, workers, last_reports(state, core.workers).caps)
 
 
 def remembered(state: Mapping[str, Any], worker: str) -> Memory:
@@ -69,4 +70,15 @@ def remembered(state: Mapping[str, Any], worker: str) -> Memory:
     return Memory(
         speed=None if reports["speeds"] is None else reports["speeds"][i],
         cap=cap if cap < UNLIMITED else None,
+    )
+
+
+def last_reports(state: Mapping[str, Any], workers: Sequence[str]) -> Reports:
+    """Return what a checkpoint has on all workers, so that the next one has it too."""
+    known = [remembered(state, worker) for worker in workers]
+    speeds = [memory.speed for memory in known if memory.speed is not None]
+    return replace(
+        Reports.silent(int(state["iteration"]), len(workers)),
+        speeds=as_floats(speeds) if len(speeds) == len(known) else None,
+        caps=as_ints([UNLIMITED if memory.cap is None else memory.cap for memory in known]),
     )

@@ -40,9 +40,22 @@ class Settings:
     def make_policy(self, device: torch.device) -> Policy[Any]:
         """Return the policy; a straggler can only be benched by one that tries it again."""
         policy = self.policy
-        if policy is None and self.straggler == "bench":
-            policy = "equal_finish"
+        if self.straggler == "bench":
+            self._check_bench()
+            policy = policy or "equal_finish"
         return choose_policy(self.mode, policy, self.shares, device)
+
+    def _check_bench(self) -> None:
+        if self.mode != "balanced" or self.minimum > 0:
+            raise InvalidSetting(
+                "straggler 'bench' takes mode 'balanced' and a minimum of 0, "
+                f"got {self.mode!r} and {self.minimum}"
+            )
+        if isinstance(self.policy, str) and "equal_finish" not in self.policy:
+            raise InvalidSetting(
+                "straggler 'bench' takes policy equal_finish, which tries a benched worker again, "
+                f"got {self.policy!r}"
+            )
 
     def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Balancer:
         """Return the balancer of these members."""

@@ -210,6 +210,8 @@ class ShardedBalancer:
                 f"saved sizes must be one per worker ({self.num_workers}), >= 0, and add up to "
                 f"{self.total}, got {sizes.tolist()}"
             )
+        if not self._limits.allow(sizes, self.total):
+            sizes = split_proportional(self.total, np.maximum(sizes, 1e-3), self._limits)
         self.iteration = int(state["iteration"])
         self.lines = tuple(Line(offset, slope) for offset, slope in state["lines"])
         self._plan = Plan(int(state["number"]), self.iteration, sizes, reason="restored")

@@ -21,7 +21,7 @@ from evenstep.errors import InvalidSetting, PartlyWeighed
 
 COUNT_WIDTH = 2
 """Numbers per worker: a count as a sum of two float32, which keeps 48 bits of it."""
-_UNWEIGHED, _PARTLY = -1.0, -2.0
+_UNWEIGHED, _PARTLY, _SKIPPED = -1.0, -2.0, -3.0
 
 
 class Weighing:
@@ -31,6 +31,7 @@ class Weighing:
         self._total = total
         self._sum = 0.0
         self._is_weighed = False
+        self._skips = self._is_skipped = False
         self._was_weighed: set[bool] = set()
         self.calls = 0
         """How many losses were weighed so far."""
@@ -39,7 +40,10 @@ class Weighing:
     @property
     def count(self) -> float | None:
         """What the gradients of the coming exchange are of; None where no loss was weighed."""
-        return self._sum if self._is_weighed or True in self._was_weighed else None
+        if self._is_weighed or True in self._was_weighed:
+            return self._sum
+        # Without any sample, nobody can tell here whether the others weigh theirs.
+        return 0.0 if self._is_skipped and not self._was_weighed else None
 
     def weigh(self, loss: torch.Tensor, count: float) -> torch.Tensor:
         """Return a loss that weighs as much as its count says, which counts once it goes back."""
@@ -50,9 +54,8 @@ class Weighing:
         return weighed
 
     def skip(self) -> None:
-        """Count nothing for a worker without samples, where the others weigh their losses."""
-        if self.calls:
-            self._add(0.0)
+        """Count nothing for a worker without samples, whether the others weigh theirs or not."""
+        self._skips = self._is_skipped = True
 
     @property
     def so_far(self) -> tuple[float, bool]:
@@ -65,17 +68,21 @@ class Weighing:
 
     def end_pass(self) -> None:
         """Take note that a backward pass has ended, of a loss that was weighed or was not."""
-        self._was_weighed.add(self._is_weighed)
-        self._is_weighed = False
+        if self._is_weighed or not self._skips:
+            self._was_weighed.add(self._is_weighed)
+        self._is_weighed = self._skips = False
 
     def forget(self) -> None:
         """Begin anew: what was counted has been exchanged, or never will be."""
-        self._sum, self._is_weighed = 0.0, False
+        self._sum = 0.0
+        self._is_weighed = self._skips = self._is_skipped = False
         self._was_weighed.clear()
 
     def slot(self) -> NDArray[np.float32]:
         """Return what the others must know, when the last pass of an exchange ends."""
         self.end_pass()
+        if not self._was_weighed:
+            return np.array([_SKIPPED, 0], dtype=np.float32)
         if self._was_weighed != {True}:
             mark = _PARTLY if True in self._was_weighed else _UNWEIGHED
             return np.array([mark, 0], dtype=np.float32)
@@ -127,16 +134,18 @@ def as_count(count: float | torch.Tensor) -> float:
 def check_slots(slots: NDArray[np.float32]) -> None:
     """Raise PartlyWeighed unless all losses of an exchange were weighed, or none."""
     marks = slots[:, 0]
+    told = marks != _SKIPPED
     if (marks == _PARTLY).any():
         raise PartlyWeighed(
             "weigh must be called for all losses whose gradients are accumulated, or for none, "
             f"but worker {int(np.argmax(marks == _PARTLY))} called it for some of them"
         )
     unweighed = marks == _UNWEIGHED
-    if unweighed.any() and not unweighed.all():
+    weighed = told & ~unweighed
+    if unweighed.any() and weighed.any():
         raise PartlyWeighed(
             "weigh must be called on all workers or on none in an iteration, but worker "
-            f"{int(np.argmin(unweighed))} called it and worker {int(np.argmax(unweighed))} did not"
+            f"{int(np.argmax(weighed))} called it and worker {int(np.argmax(unweighed))} did not"
         )
 
 
