@@ -77,7 +77,10 @@ def path_of(folder: Path, job: str) -> Path:
 
 def _load(path: Path, complain: Callable[[str], None]) -> Saved | None:
     try:
-        return _parse(path.read_bytes())
+        saved = _parse(path.read_bytes())
+        if path_of(path.parent, saved.job) != path:
+            raise StateFileError(f"a file must be named after its job, which is {saved.job}")
+        return saved
     except EvenstepError as error:
         aside = set_aside(path)
         complain(f"{path} cannot be used and is now {aside.name}: {error}")

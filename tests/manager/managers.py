@@ -85,6 +85,14 @@ def running(*options: object, log: Path) -> Iterator[Manager]:
         manager.kill()
 
 
+def refused(*options: object) -> str:
+    """Return what a manager says that does not start."""
+    words = [sys.executable, "-m", "evenstep", "manager", *map(str, options)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    return done.stderr
+
+
 def said(worker: str, iteration: int, speed: float | None = None, size: int = 10) -> Report:
     """Return a report of a worker that processed `size` samples at a speed, or nothing."""
     if speed is None:
