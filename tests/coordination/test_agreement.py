@@ -48,7 +48,8 @@ def test_newest_plans_are_held():
     for number in range(KEPT + 3):
         holding.keep(Held(Plan(number, number, frozen([3, 5])), ("a", "b")))
     assert len(holding) == KEPT
-    assert holding.newest.plan.number == KEPT + 2
+    newest = holding.newest
+    assert newest is not None and newest.plan.number == KEPT + 2
     assert holding.numbered(3).size_of("b") == 5
     assert holding.numbered(3).size_of("c") == 0
     with pytest.raises(OutOfTurn, match="must be one of those held, 3, 4"):

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import evenstep
 from evenstep import Plan, Report, Usage
@@ -55,7 +56,7 @@ class Manager:
         assert self.process.returncode == 0, self.log
         return said
 
-    def status(self) -> dict[str, dict]:
+    def status(self) -> dict[str, Any]:
         """Return the jobs by name, as the command line tells them."""
         done = self.command("status", "--json")
         return {job["job"]: job for job in json.loads(done)}
@@ -100,9 +101,9 @@ def said(worker: str, iteration: int, speed: float | None = None, size: int = 10
     return Report(worker, iteration, size, size / speed, Usage())
 
 
-def together(*actions: Callable[[], object]) -> list:
+def together(*actions: Callable[[], object]) -> list[Any]:
     """Do things at the same time, and return what came of them, also where they raised."""
-    results: list = [None] * len(actions)
+    results: list[Any] = [None] * len(actions)
 
     def act(i: int) -> None:
         try:

@@ -38,8 +38,7 @@ def test_job_of_apache_workers(manager, job):
         for name, client in (("a", a), ("b", b)):
             client.hello(VERSION, "")
             membership = client.join(ttypes.Entry(job, name, 0, 10.0, settings))
-            assert membership.iteration == 0
-        assert membership.settings.total == 60
+            assert (membership.iteration, membership.settings.total) == (0, 60)
 
         def report(client, k, x=None, t=None):
             return client.report(ttypes.Report(k, x, t, cpu=1.0, memory=0.5), 10.0)

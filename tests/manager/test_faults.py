@@ -51,9 +51,12 @@ def test_worker_that_computes_for_longer_than_its_lease_stays(manager, job):
 def test_worker_that_waits_for_longer_than_its_lease_stays(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60, lease=0.3) for w in "ab")
     boundary([a, b], 0)
-    plans = together(
-        lambda: a.boundary(said("a", 1)), lambda: time.sleep(1.0) or b.boundary(said("b", 1))
-    )
+
+    def late():
+        time.sleep(1.0)
+        return b.boundary(said("b", 1))
+
+    plans = together(lambda: a.boundary(said("a", 1)), late)
     assert [plan.iteration for plan in plans] == [0, 0]
     assert a.workers == ("a", "b")
     a.leave(), b.leave()

@@ -30,7 +30,8 @@ def test_job_begins_when_all_have_joined_and_early_reports_are_kept():
     job.report(said("w10", 0), None, now=0.0)
     assert job.session is None and job.plan_for(0) is None
     job.join("w9", 0, 5.0, now=0.0)
-    assert job.session.members == ("w9", "w10")
+    assert job.workers == ("w9", "w10")
+    assert job.session is not None
     assert close(job, 0, w9=None) == [30, 30]
 
 

@@ -73,7 +73,7 @@ def test_job_with_other_settings_or_without_any_is_refused(manager, job):
         manager.connect(job, "a")
     assert unknown.value.problem == "UNKNOWN_JOB"
     with manager.connect(job, "a", workers=2, total=64):
-        with pytest.raises(Refused, match="settings of job .* must stay") as other:
+        with pytest.raises(Refused, match=r"settings of job .* must stay") as other:
             manager.connect(job, "b", workers=2, total=65)
         assert other.value.problem == "INVALID"
 
@@ -109,9 +109,9 @@ def test_worker_of_another_job_is_refused_on_a_line_that_is_taken(manager, job):
 
 def test_call_without_a_worker_is_refused(manager):
     line = Line(Where(manager.address), 5.0)
-    for name, arguments in (("renew", {}), ("leave", {})):
+    for name in ("renew", "leave"):
         with pytest.raises(Refused, match="join first") as refused:
-            line.call(name, 5.0, **arguments)
+            line.call(name, 5.0)
         assert refused.value.problem == "MEMBERSHIP"
     line.close()
 
@@ -170,7 +170,7 @@ def test_no_manager_is_an_error_that_names_its_address():
 def test_first_plan_that_does_not_come_in_time_is_an_error(manager, job):
     with (
         manager.connect(job, "a", workers=2, total=8, timeout=0.2) as client,
-        pytest.raises(Unplanned, match="no plan yet: .* 1 to join"),
+        pytest.raises(Unplanned, match=r"no plan yet: .* 1 to join"),
     ):
         client.boundary(said("a", 0))
 
