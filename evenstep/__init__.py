@@ -20,7 +20,7 @@ from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 
 if TYPE_CHECKING:
-    from evenstep.manager.client import connect
+    from evenstep.manager.connecting import connect
 
 __version__ = "0.1.0"
 
@@ -46,6 +46,6 @@ def __getattr__(name: str) -> Any:
     # The client of the manager is the one name that needs more than numpy.
     if name != "connect":
         raise AttributeError(f"module 'evenstep' has no attribute {name!r}")
-    from evenstep.manager.client import connect
+    from evenstep.manager.connecting import connect
 
     return connect

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import logging
 import sys
@@ -94,6 +95,8 @@ async def _serve(state: Path | None, host: str, port: int, token: str | None, tl
     jobs.recover(clock())
 
     def ready(where: str) -> None:
+        # What is there now stays: the collector need not look at it between two reports.
+        gc.freeze()
         found = f", {len(jobs)} jobs recovered" if jobs else ""
         print(f"evenstep manager: listening on {where}{found}", flush=True)
 

@@ -36,17 +36,19 @@ class Holding:
 
     @property
     def newest(self) -> Held | None:
-        return self._held[max(self._held)] if self._held else None
+        held = self._held
+        return held[max(held)] if held else None
 
     def keep(self, held: Held) -> None:
         """Keep a plan, and forget the oldest."""
-        self._held[held.plan.number] = held
-        while len(self._held) > KEPT:
-            del self._held[min(self._held)]
+        both = {**self._held, held.plan.number: held}
+        # In one go: another thread may be looking.
+        self._held = {number: both[number] for number in sorted(both)[-KEPT:]}
 
     def numbered(self, number: int) -> Held:
         """Return the plan with this number."""
-        if number not in self._held:
-            numbers = ", ".join(map(str, sorted(self._held))) or "none"
+        held = self._held
+        if number not in held:
+            numbers = ", ".join(map(str, sorted(held))) or "none"
             raise OutOfTurn(f"a plan must be one of those held, {numbers}, got {number}")
-        return self._held[number]
+        return held[number]

@@ -63,7 +63,7 @@ class Session:
 
     def __init__(self, balancer: Balancer, iteration: int = 0) -> None:
         self._balancer = balancer
-        self._members = balancer.workers
+        self._set_members(balancer.workers)
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
         self._passed: dict[str, int] = {}
@@ -87,12 +87,7 @@ class Session:
     @property
     def waiting_for(self) -> tuple[str, ...]:
         """The members that have not reported for the open boundary, and still may."""
-        here = self._reports.get(self.iteration, {})
-        return tuple(
-            worker
-            for worker in self._members
-            if worker not in here and self._passed.get(worker, 0) <= self.iteration
-        )
+        return tuple(worker for worker in self._members if self._is_missing(worker))
 
     def workers_of(self, plan: Plan) -> tuple[str, ...]:
         """Return the members that one of the plans kept is for, in the order of its sizes."""
@@ -117,7 +112,7 @@ class Session:
 
         With `in_order` the worker has passed all boundaries before it.
         """
-        if report.worker not in self._members and report.worker not in self._joining:
+        if report.worker not in self._member_set and report.worker not in self._joining:
             raise MembershipError(
                 f"worker {report.worker} is not a member: {', '.join(self._members)}"
             )
@@ -138,15 +133,18 @@ class Session:
                     f"{report.iteration}, got two different reports"
                 )
             return Receipt.REPEATED
-        passed = dict(self._passed)
+        passed = self._passed.get(report.worker)
         self._reports.setdefault(report.iteration, {})[report.worker] = report
         if in_order:
-            self._passed[report.worker] = max(report.iteration, passed.get(report.worker, 0))
+            self._passed[report.worker] = max(report.iteration, passed or 0)
         try:
             closed = self._advance()
         except EvenstepError:
             # No plan can be made: what was refused may come again.
-            self._passed = passed
+            if passed is None:
+                self._passed.pop(report.worker, None)
+            else:
+                self._passed[report.worker] = passed
             self._forget(report.worker, report.iteration)
             raise
         if in_order:
@@ -189,7 +187,7 @@ class Session:
     def _advance(self) -> bool:
         """Close every boundary that is complete, and say whether there was one."""
         closed = False
-        while self._members and not self.waiting_for:
+        while self._is_complete():
             rows = self._reports.get(self.iteration, {})
             members = {worker: self._row(worker, rows) for worker in self._members}
             if rows.keys() & members.keys():
@@ -199,11 +197,33 @@ class Session:
                 self.iteration += 1
             else:
                 self._skip()
+            self._next_missing = 0
             closed = True
             if self._joining:
                 self._change_members((*self._members, *self._joining), self.iteration)
                 self._joining.clear()
         return closed
+
+    def _is_complete(self) -> bool:
+        """Whether nobody is missing at the open boundary.
+
+        Members are looked at from the first one on that was missing the last time: a thousand
+        reports must not mean a million looks.
+        """
+        while self._next_missing < len(self._members):
+            if self._is_missing(self._members[self._next_missing]):
+                return False
+            self._next_missing += 1
+        return bool(self._members)
+
+    def _is_missing(self, worker: str) -> bool:
+        here = self._reports.get(self.iteration, {})
+        return worker not in here and self._passed.get(worker, 0) <= self.iteration
+
+    def _set_members(self, workers: tuple[str, ...]) -> None:
+        self._members = workers
+        self._member_set = frozenset(workers)
+        self._next_missing = 0
 
     def _row(self, worker: str, rows: dict[str, Report]) -> Report:
         """Return what a member says at the open boundary, as far as it can be learned from."""
@@ -223,6 +243,7 @@ class Session:
             del self._reports[k]
 
     def _forget(self, worker: str, iteration: int) -> None:
+        self._next_missing = 0
         rows = self._reports.get(iteration, {})
         rows.pop(worker, None)
         if not rows:
@@ -244,12 +265,13 @@ class Session:
             self._joining.clear()
             self._reports.pop(self.iteration, None)
             self.iteration += 1
+            self._next_missing = 0
         else:
-            self._members = ()
+            self._set_members(())
 
     def _change_members(self, workers: tuple[str, ...], iteration: int) -> None:
         plan = self._balancer.change_members(workers, iteration)
-        self._members = workers
+        self._set_members(workers)
         self._keep(plan)
 
     def _keep(self, plan: Plan) -> None:

@@ -12,9 +12,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -24,18 +24,15 @@ from evenstep.core.report import Report
 from evenstep.errors import (
     EvenstepError,
     InvalidReport,
-    InvalidSetting,
     ManagerUnreachable,
     OutOfTurn,
     Refused,
     Unplanned,
 )
-from evenstep.manager.access import client_context
 from evenstep.manager.idl import types
 from evenstep.manager.line import Line, Where
 from evenstep.manager.messages import from_report, from_settings, to_plan, to_settings
-from evenstep.manager.presence import DEFAULT_LEASE, check_seconds
-from evenstep.manager.settings import Settings, check_name
+from evenstep.manager.settings import Settings
 
 GRACE = 5.0
 """Seconds that an answer may be on its way after the manager should have given it."""
@@ -43,6 +40,8 @@ _SLICE = 0.5
 """Seconds that the background thread waits for a plan before it looks for a newer report."""
 _SOONEST, _LATEST = 0.05, 2.0
 """Seconds between two attempts to connect again: the first, and the longest."""
+
+_log = logging.getLogger(__name__)
 
 
 class ManagerClient:
@@ -240,6 +239,8 @@ class ManagerClient:
 
     def _note(self, error: Refused) -> None:
         self.failure = error
+        if error.problem not in ("UNPLANNED", "MEMBERSHIP"):
+            _log.warning("worker %s of job %s: %s", self.worker, self.job, error)
         if error.problem == "MEMBERSHIP":
             # The lease was over: come back.
             self._drop(error)
@@ -279,6 +280,7 @@ class ManagerClient:
         line, self._line = self._line, None
         if error is not None:
             self.failure = error
+            _log.warning("worker %s goes on with the last plan: %s", self.worker, error)
         if line is not None:
             line.close()
         with self._news:
@@ -337,52 +339,3 @@ class ManagerClient:
         with self._news:
             self._news.wait_for(lambda: self._closed, pause)
         return min(_LATEST, 2 * pause)
-
-
-def connect(
-    address: str,
-    job: str,
-    worker: str,
-    *,
-    workers: int | None = None,
-    total: int | None = None,
-    policy: str = "equal_finish",
-    predictor: str = "best_of",
-    minimum: int = 1,
-    granularity: int = 1,
-    iteration: int = 0,
-    blocking: bool = True,
-    agree: bool = False,
-    lease: float = DEFAULT_LEASE,
-    timeout: float = 60.0,
-    patience: float = 10.0,
-    token: str | None = None,
-    ca: str | Path | None = None,
-) -> ManagerClient:
-    """Join a job of the manager at HOST:PORT as a worker, and return its coordinator.
-
-    With `workers` and `total` the job is created if it is not there. `iteration` is the one that
-    the worker is about to start. `ca` names a file of certificates to believe, and turns TLS on.
-    """
-    if (workers is None) != (total is None):
-        raise InvalidSetting(
-            f"workers and total of a job must be given together, got {workers} and {total}"
-        )
-    if agree and not blocking:
-        raise InvalidSetting("agree=True must go with blocking=True: an agreement is waited for")
-    settings = None
-    if workers is not None and total is not None:
-        settings = Settings(workers, total, policy, predictor, minimum, granularity)
-    client = ManagerClient(
-        Where(address, token, None if ca is None else client_context(ca)),
-        check_name("job", job),
-        check_name("worker", worker),
-        settings,
-        iteration,
-        blocking,
-        agree,
-        check_seconds("lease", lease),
-        check_seconds("timeout", timeout),
-    )
-    client.open(patience)
-    return client

@@ -17,9 +17,10 @@ from typing import cast
 
 from thriftpy2.thrift import TApplicationException
 
-from evenstep.errors import EvenstepError, MalformedMessage
+from evenstep.errors import MalformedMessage
 from evenstep.manager import wire
-from evenstep.manager.service import Peer, Service
+from evenstep.manager.peer import Peer
+from evenstep.manager.service import Service
 
 MAX_CONNECTIONS = 20_000
 MAX_UNREAD = 4 * 1024 * 1024
@@ -164,7 +165,8 @@ class Endpoint:
             await asyncio.sleep(SWEEP)
             try:
                 self._service.sweep()
-            except EvenstepError:
+            except Exception:
+                # One job in trouble must not stop the time for the others.
                 _log.exception("a sweep failed")
             for connection in list(self._connections):
                 connection.close_if_silent(loop.time())
@@ -173,6 +175,8 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(SAVE)
-            changed = self._service.jobs.changed()
-            if changed:
-                await loop.run_in_executor(writer, self._service.jobs.write, changed)
+            try:
+                if changed := self._service.jobs.changed():
+                    await loop.run_in_executor(writer, self._service.jobs.write, changed)
+            except Exception:
+                _log.exception("saving failed")

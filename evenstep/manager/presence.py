@@ -9,6 +9,7 @@ from evenstep.errors import InvalidSetting
 
 DEFAULT_LEASE = 10.0
 LONGEST_LEASE = 86_400.0
+LONGEST_WAIT = 3_600.0
 
 
 @dataclass

@@ -9,22 +9,11 @@ from __future__ import annotations
 import hmac
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from thriftpy2.thrift import TApplicationException, TMessageType
 
-from evenstep.errors import (
-    EvenstepError,
-    InfeasibleLimits,
-    LimitReached,
-    MembershipError,
-    NameTaken,
-    OutOfTurn,
-    Refused,
-    UnknownJob,
-    Unplanned,
-)
+from evenstep.errors import EvenstepError, MembershipError, OutOfTurn, Refused, Unplanned
 from evenstep.manager import wire
 from evenstep.manager.idl import VERSION, types
 from evenstep.manager.job import Job
@@ -39,40 +28,12 @@ from evenstep.manager.messages import (
     to_report,
     to_settings,
 )
-from evenstep.manager.presence import check_seconds
+from evenstep.manager.peer import MAX_REFUSED, Peer, problem_of
+from evenstep.manager.presence import LONGEST_WAIT, check_seconds
 from evenstep.manager.settings import check_name
 from evenstep.manager.waiting import Waiting, WaitingRoom
 
-MAX_REFUSED = 100
-"""Refused calls in a row after which a connection is closed."""
-LONGEST_WAIT = 3_600.0
-
-_PROBLEMS: list[tuple[type[EvenstepError], str]] = [
-    (NameTaken, "NAME_TAKEN"),
-    (MembershipError, "MEMBERSHIP"),
-    (UnknownJob, "UNKNOWN_JOB"),
-    (OutOfTurn, "OUT_OF_TURN"),
-    (InfeasibleLimits, "INFEASIBLE"),
-    (Unplanned, "UNPLANNED"),
-    (LimitReached, "LIMIT"),
-    (EvenstepError, "INVALID"),
-]
-
 _log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class Peer:
-    """The other end of a connection."""
-
-    send: Callable[[bytes], None]
-    close: Callable[[], None]
-    greeted: bool = False
-    job: Job | None = None
-    worker: str = ""
-    refused: int = 0
-    busy: bool = False
-    """Whether a call of it waits for its answer."""
 
 
 class Service:
@@ -296,7 +257,7 @@ class Service:
             peer.close()
 
     def _refuse(self, peer: Peer, message: wire.Message, error: EvenstepError) -> None:
-        problem = error.problem if isinstance(error, Refused) else _problem(error)
+        problem = problem_of(error)
         number = types().Problem._NAMES_TO_VALUES[problem]
         refused = types().Refused(problem=number, message=str(error)[:1000])
         result = getattr(types().BatchSizeManager, f"{message.name}_result")(refused=refused)
@@ -314,10 +275,6 @@ def _job(peer: Peer) -> Job:
     if peer.job is None:
         raise MembershipError("this connection is that of no worker: join first")
     return peer.job
-
-
-def _problem(error: EvenstepError) -> str:
-    return next(name for kind, name in _PROBLEMS if isinstance(error, kind))
 
 
 def _body(message: wire.Message, success: Any = None) -> bytes:

@@ -8,7 +8,7 @@ from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
 from evenstep.manager.access import parse_address
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.line import Line, Where
-from evenstep.manager.service import MAX_REFUSED
+from evenstep.manager.peer import MAX_REFUSED
 from evenstep.manager.settings import Settings
 from tests.manager.managers import boundary, refused, running
 
