@@ -1,5 +1,8 @@
 """A job without a network: who is there, whose lease is over, and what the next run knows."""
 
+import gc
+import tracemalloc
+
 import pytest
 
 from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
@@ -152,3 +155,20 @@ def test_agreement_is_settled_when_the_missing_one_leaves():
 def test_settings_are_checked(values, rule):
     with pytest.raises(InvalidSetting, match=rule):
         Settings(**{"workers": 2, "total": 8, **values})
+
+
+def test_memory_does_not_grow_with_the_iterations():
+    job = job_of("a", "b")
+    sizes = []
+    tracemalloc.start()
+    try:
+        for k in range(3_000):
+            close(job, k, **({"a": 10.0 + k % 7, "b": 10.0 + k % 5} if k else dict.fromkeys("ab")))
+            for worker in "ab":
+                job.agree(worker, k, job.plan_for(k).number, now=0.0)
+            if k in (1_000, 2_999):
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 20_000
