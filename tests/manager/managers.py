@@ -45,8 +45,10 @@ class Manager:
         self.address = self.said.split("listening on ")[1].split(",")[0].strip()
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        """End it at once, if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
 
     def stop(self, number: int = signal.SIGTERM) -> str:
         """Stop it, and return what it says last."""

@@ -3,9 +3,11 @@
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
+from evenstep.coordination.holding import Held
 from evenstep.errors import Refused
 from tests.manager.managers import boundary, refused, running, said, together, until
 
@@ -40,16 +42,20 @@ def test_silent_worker_leaves_its_share_to_the_others_and_comes_back(manager, jo
 
 
 def test_worker_that_computes_for_longer_than_its_lease_stays(manager, job):
-    a, b = (manager.connect(job, w, workers=2, total=60, lease=0.3) for w in "ab")
+    a, b = (
+        manager.connect(job, w, workers=2, total=60, lease=0.3 if w == "b" else 20.0) for w in "ab"
+    )
     boundary([a, b], 0)
     time.sleep(1.0)
     boundary([a, b], 1)
-    assert a.workers == ("a", "b")
+    assert (a.workers, a.newest) == (("a", "b"), 0)
     a.leave(), b.leave()
 
 
 def test_worker_that_waits_for_longer_than_its_lease_stays(manager, job):
-    a, b = (manager.connect(job, w, workers=2, total=60, lease=0.3) for w in "ab")
+    a, b = (
+        manager.connect(job, w, workers=2, total=60, lease=0.3 if w == "a" else 20.0) for w in "ab"
+    )
     boundary([a, b], 0)
 
     def late():
@@ -58,7 +64,7 @@ def test_worker_that_waits_for_longer_than_its_lease_stays(manager, job):
 
     plans = together(lambda: a.boundary(said("a", 1)), late)
     assert [plan.iteration for plan in plans] == [0, 0]
-    assert a.workers == ("a", "b")
+    assert (a.workers, a.newest) == (("a", "b"), 0)
     a.leave(), b.leave()
 
 
@@ -241,7 +247,8 @@ def test_damaged_files_are_set_aside_and_the_others_are_recovered(tmp_path):
             assert (state / aside).read_bytes() == broken
 
 
-def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path):
+@pytest.mark.parametrize("blocking", [False, True])
+def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path, blocking):
     """Workers that agree on the smallest number they all hold, as a gradient exchange lets them."""
     num_workers, num_iterations = 4, 300
     seed = 5
@@ -254,7 +261,7 @@ def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path):
 
         def train(i):
             client = manager.connect(
-                "j", f"w{i}", workers=num_workers, total=64, blocking=False, **EMA
+                "j", f"w{i}", workers=num_workers, total=64, blocking=blocking, timeout=1.0, **EMA
             )
             speeds = random.Random(seed + i)
             for k in range(num_iterations):
@@ -282,6 +289,21 @@ def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path):
         assert plans == [plans[0]] * num_workers
         assert sum(plans[0][1]) == 64
     assert len({number for number, _ in used[0].values()}) > 3
+
+
+def test_workers_that_agree_keep_the_last_common_plan_when_the_manager_dies(tmp_path):
+    with running(log=tmp_path / "log") as manager:
+        clients = [manager.connect("j", w, workers=2, total=60, agree=True, **EMA) for w in "ab"]
+        boundary(clients, 0)
+        common = boundary(clients, 1, 10.0, 20.0)
+        # It has answered a and dies: a holds a plan that b does not.
+        clients[0]._holding.keep(Held(replace(common[0], number=9), ("a", "b")))
+        manager.kill()
+        for k in (2, 3):
+            plans = boundary(clients, k, 10.0, 20.0)
+            assert [plan.number for plan in plans] == [common[0].number] * 2
+        for client in clients:
+            client.close()
 
 
 def test_lost_worker_of_one_job_does_not_slow_another(manager, job):
