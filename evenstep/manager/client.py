@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from types import TracebackType
 from typing import Any
 
@@ -63,6 +64,7 @@ class ManagerClient:
         self.worker = worker
         self.blocking = blocking
         self._where = where
+        self._instance = uuid.uuid4().hex
         self._settings = settings
         self._agree = agree
         self._lease = lease
@@ -261,6 +263,7 @@ class ManagerClient:
                 iteration=self._next,
                 lease=self._lease,
                 settings=settings,
+                instance=self._instance,
             )
             membership = line.call("join", GRACE, entry=entry)
         except BaseException:

@@ -140,8 +140,8 @@ class Endpoint:
         writer = ThreadPoolExecutor(1, "evenstep-state")
         sweeping = loop.create_task(self._sweep())
         saving = loop.create_task(self._save(writer))
-        where = listening.sockets[0].getsockname()
-        ready(f"{where[0]}:{where[1]}")
+        names = [one.getsockname()[:2] for one in listening.sockets]
+        ready(" and ".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in names))
         await stop.wait()
         listening.close()
         for task in (sweeping, saving):

@@ -4,7 +4,7 @@
 - The first worker to come while no other is connected says where the job goes on: after the manager
   was restarted, and when the workers went back to a checkpoint.
 - A worker whose connection is lost stays a member until its lease is over. Who comes under its name
-  meanwhile is taken for it; while it is connected, the name is taken.
+  meanwhile is taken for it; while it is connected, the name is taken for all but itself.
 - When all workers have left, the run has ended, and what was learned waits for the next one. When
   the leases of all are over, it has broken off; whoever comes back first waits for the others for
   one lease and then goes on with those who are there.
@@ -71,14 +71,16 @@ class Job:
     def is_connected(self, worker: str) -> bool:
         return worker in self._presence and self._presence[worker].connected
 
-    def join(self, worker: str, iteration: int, lease: float, now: float) -> int:
+    def join(
+        self, worker: str, iteration: int, lease: float, now: float, instance: str = ""
+    ) -> int:
         """Let a worker come, or come back, and return the first boundary that it takes part in."""
-        if self.is_connected(worker):
+        if self.is_connected(worker) and not self._is_same(worker, instance):
             raise NameTaken(f"worker {worker} of job {self.name} is there already, and connected")
         if len(self.workers) >= MAX_WORKERS and worker not in self.workers:
             raise LimitReached(f"a job must have at most {MAX_WORKERS} workers")
         first = self._enter(worker, iteration)
-        self._presence[worker] = Presence(lease, since=now, heard=now)
+        self._presence[worker] = Presence(lease, since=now, heard=now, instance=instance)
         self.changed = True
         if self._session is None and len(self._gathering) >= self.settings.workers:
             self._begin()
@@ -191,11 +193,15 @@ class Job:
             }
         return job
 
+    def _is_same(self, worker: str, instance: str) -> bool:
+        return bool(instance) and self._presence[worker].instance == instance
+
     def _enter(self, worker: str, iteration: int) -> int:
         if self._session is None:
             self._gathering[worker] = iteration
             return iteration
-        if not any(presence.connected for presence in self._presence.values()):
+        others = (presence for name, presence in self._presence.items() if name != worker)
+        if not any(presence.connected for presence in others):
             self._go_on_at(iteration)
         if worker in self._session.members:
             return self._session.iteration

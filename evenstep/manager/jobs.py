@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
 from evenstep.manager import saved
@@ -23,6 +24,7 @@ class Jobs:
         self._folder = folder
         self._max_jobs = max_jobs
         self._jobs: dict[str, Job] = {}
+        self._lock: IO[str] | None = None
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
@@ -33,6 +35,7 @@ class Jobs:
     def recover(self, now: float) -> None:
         """Take up what an earlier manager has left; what cannot be used is set aside."""
         if self._folder is not None:
+            self._lock = saved.lock(self._folder)
             for found in saved.load_all(self._folder, _log.error):
                 self._recover(found, saved.path_of(self._folder, found.job), now)
 
@@ -70,9 +73,11 @@ class Jobs:
                 self._write(self._folder, job)
 
     def close(self) -> None:
-        """End all trainings."""
+        """End all trainings, and let another manager have the folder."""
         for job in self:
             job.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:

@@ -51,7 +51,9 @@ struct Entry {
   2: string worker,
   3: i64 iteration,              // the iteration that the worker is about to start
   4: double lease,               // seconds of silence after which it leaves
-  5: optional Settings settings  // with them, the job is created if it is not there
+  5: optional Settings settings, // with them, the job is created if it is not there
+  6: optional string instance    // drawn by a client once; with it, it takes its own place again
+                                 // also while the manager still holds its old, dead connection
 }
 
 // What a worker says at the boundary of iteration k.

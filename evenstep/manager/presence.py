@@ -23,6 +23,8 @@ class Presence:
     heard: float
     """When it last said something."""
     connected: bool = True
+    instance: str = ""
+    """Drawn by its client, which it tells from another worker of its name."""
 
     def is_over(self, now: float) -> bool:
         return now - self.heard > self.lease

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import quote
 
 import numpy as np
 
 from evenstep.core.archive import parse_archive, write_archive
 from evenstep.core.rows import Arrays, inner_arrays
-from evenstep.errors import EvenstepError, StateFileError
+from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.settings import Settings, check_name
 
 FORMAT = 1
@@ -41,6 +43,17 @@ class Saved:
     """The members and what is known of them; None where the job does not run."""
     learned: Learned | None
     """What the next run begins with, where this one has lost workers already or has ended."""
+
+
+def lock(folder: Path) -> IO[str]:
+    """Make sure that no other manager writes here, for as long as the result is kept open."""
+    file = (folder / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise InvalidSetting(f"another manager must not use the folder, got {folder}") from None
+    return file
 
 
 def save(folder: Path, saved: Saved) -> None:

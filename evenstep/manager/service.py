@@ -136,7 +136,9 @@ class Service:
         self.lost(peer)
         peer.job = None
         job = self._job_of(entry)
-        first = job.join(worker, iteration, lease, self._clock())
+        first = job.join(worker, iteration, lease, self._clock(), str(entry.instance or ""))
+        # Its own old connection, if there is one, is dead, and the manager has not noticed.
+        self._dismiss(job, worker)
         peer.job, peer.worker = job, worker
         self._peers[job, worker] = peer
         _log.info("job %s: worker %s takes part from iteration %d on", job.name, worker, first)

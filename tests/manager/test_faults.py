@@ -80,6 +80,22 @@ def test_worker_whose_line_breaks_comes_back_by_itself_and_keeps_its_place(manag
     a.leave(), b.leave()
 
 
+def test_client_takes_its_place_from_a_dead_connection_that_the_manager_still_holds(manager, job):
+    a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
+    boundary([a, b], 0)
+    # A line of which the other end hears nothing any more, as when a network is gone.
+    dead, a._line = a._line, None
+    with a._news:
+        a._news.notify()
+    until(lambda: a.connected, "a new line")
+    boundary([a, b], 1)
+    assert (a.workers, a.newest) == (("a", "b"), 0)
+    dead.close()
+    boundary([a, b], 2)
+    assert a.failure is None
+    a.leave(), b.leave()
+
+
 def test_same_report_twice_is_harmless_and_a_different_one_is_refused(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60, timeout=0.2, **EMA) for w in "ab")
     together(lambda: a.boundary(said("a", 0)), lambda: b.boundary(said("b", 0)))
@@ -327,6 +343,12 @@ def test_name_of_a_worker_that_is_alive_is_not_taken_over(manager, job):
     with pytest.raises(Refused, match="is there already"):
         manager.connect(job, "a")
     a.leave()
+
+
+def test_two_managers_cannot_share_their_state(tmp_path):
+    with running("--state", tmp_path / "state", log=tmp_path / "log"):
+        said_so = refused("--listen", "127.0.0.1:0", "--state", tmp_path / "state")
+        assert "another manager must not use the folder" in said_so
 
 
 def test_manager_cannot_listen_where_another_does(manager):

@@ -77,6 +77,15 @@ def test_name_is_taken_while_connected_only():
     assert job.workers == ("a", "b")
 
 
+def test_client_that_comes_back_takes_its_own_place():
+    job = Job("j", Settings(1, 60, *EMA))
+    job.join("a", 0, 5.0, now=0.0, instance="x")
+    for stranger in ("", "y"):
+        with pytest.raises(NameTaken):
+            job.join("a", 0, 5.0, now=0.0, instance=stranger)
+    assert job.join("a", 7, 5.0, now=0.0, instance="x") == 7
+
+
 def test_first_to_come_back_says_where_the_job_goes_on_and_others_do_not():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)

@@ -261,16 +261,18 @@ class Entry(object):
      - iteration
      - lease
      - settings
+     - instance
 
     """
 
 
-    def __init__(self, job=None, worker=None, iteration=None, lease=None, settings=None,):
+    def __init__(self, job=None, worker=None, iteration=None, lease=None, settings=None, instance=None,):
         self.job = job
         self.worker = worker
         self.iteration = iteration
         self.lease = lease
         self.settings = settings
+        self.instance = instance
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -307,6 +309,11 @@ class Entry(object):
                     self.settings.read(iprot)
                 else:
                     iprot.skip(ftype)
+            elif fid == 6:
+                if ftype == TType.STRING:
+                    self.instance = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -336,6 +343,10 @@ class Entry(object):
         if self.settings is not None:
             oprot.writeFieldBegin('settings', TType.STRUCT, 5)
             self.settings.write(oprot)
+            oprot.writeFieldEnd()
+        if self.instance is not None:
+            oprot.writeFieldBegin('instance', TType.STRING, 6)
+            oprot.writeString(self.instance.encode('utf-8') if sys.version_info[0] == 2 else self.instance)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -911,6 +922,7 @@ Entry.thrift_spec = (
     (3, TType.I64, 'iteration', None, None, ),  # 3
     (4, TType.DOUBLE, 'lease', None, None, ),  # 4
     (5, TType.STRUCT, 'settings', [Settings, None], None, ),  # 5
+    (6, TType.STRING, 'instance', 'UTF8', None, ),  # 6
 )
 all_structs.append(Report)
 Report.thrift_spec = (
