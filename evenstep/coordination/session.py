@@ -251,6 +251,8 @@ class Session:
 
     def _forget_oldest(self, worker: str) -> None:
         """Keep no more of a worker that is far ahead than its newest reports."""
+        if len(self._reports) <= HORIZON:
+            return
         ahead = sorted(k for k, rows in self._reports.items() if worker in rows)
         for k in ahead[: -HORIZON - 1]:
             self._forget(worker, k)

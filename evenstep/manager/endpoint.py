@@ -35,10 +35,15 @@ PATIENCE = 30.0
 _log = logging.getLogger(__name__)
 
 
-class Connection(asyncio.Protocol):
-    """Cuts what comes into frames and hands them to the service, one call at a time."""
+class Connection(asyncio.BufferedProtocol):
+    """Cuts what comes into frames and hands them to the service, one call at a time.
 
-    def __init__(self, service: Service, connections: set[Connection]) -> None:
+    All connections read into one piece of memory, and take out at once what is theirs: asyncio
+    would otherwise set aside a quarter of a megabyte for every message.
+    """
+
+    def __init__(self, service: Service, connections: set[Connection], memory: memoryview) -> None:
+        self._memory = memory
         self.peer = Peer(self._send, self._close)
         self._service = service
         self._connections = connections
@@ -56,8 +61,11 @@ class Connection(asyncio.Protocol):
         self._connections.discard(self)
         self._service.lost(self.peer)
 
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._buffer += self._memory[:nbytes]
         self._work()
         if len(self._buffer) > 2 * wire.MAX_REQUEST:
             self._transport.pause_reading()
@@ -129,8 +137,9 @@ class Endpoint:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         patience = 10.0 if self._context else None
+        memory = memoryview(bytearray(2 * wire.MAX_REQUEST))
         listening = await loop.create_server(
-            lambda: Connection(self._service, self._connections),
+            lambda: Connection(self._service, self._connections, memory),
             host,
             port,
             ssl=self._context,

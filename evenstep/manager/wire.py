@@ -146,7 +146,9 @@ def _walk(content: bytes, at: int, kind: int, depth: int) -> int:
 
 def _walk_fields(content: bytes, at: int, depth: int) -> int:
     while (kind := content[at]) != _STOP:
-        at = _walk(content, at + 3, kind, depth)
+        # Numbers, of which reports are made, need no call; past the end there is no next field.
+        size = _FIXED.get(kind)
+        at = at + 3 + size if size else _walk(content, at + 3, kind, depth)
     return at + 1
 
 
