@@ -39,6 +39,8 @@ GRACE = 5.0
 """Seconds that an answer may be on its way after the manager should have given it."""
 _SLICE = 0.5
 """Seconds that the background thread waits for a plan before it looks for a newer report."""
+_PASSING = ("UNPLANNED", "MEMBERSHIP")
+"""Refusals after which the same report may be handed in once more."""
 _SOONEST, _LATEST = 0.05, 2.0
 """Seconds between two attempts to connect again: the first, and the longest."""
 
@@ -173,7 +175,7 @@ class ManagerClient:
         """Close the line without leaving: the place is kept for the length of the lease."""
         with self._news:
             self._closed = True
-            self._news.notify()
+            self._news.notify_all()
         self._drop(None)
         if self._keeper.ident is not None and self._keeper is not threading.current_thread():
             self._keeper.join(GRACE)
@@ -204,7 +206,7 @@ class ManagerClient:
         self._next = max(self._next, report.iteration + 1)
         with self._news:
             self._mail = report
-            self._news.notify()
+            self._news.notify_all()
             if self._holding.newest is None:
                 # The very first plan is waited for: there is nothing else to go on with.
                 self._news.wait_for(lambda: self._holding.newest is not None, self._timeout)
@@ -241,7 +243,7 @@ class ManagerClient:
 
     def _note(self, error: Refused) -> None:
         self.failure = error
-        if error.problem not in ("UNPLANNED", "MEMBERSHIP"):
+        if error.problem not in _PASSING:
             _log.warning("worker %s of job %s: %s", self.worker, self.job, error)
         if error.problem == "MEMBERSHIP":
             # The lease was over: come back.
@@ -251,7 +253,7 @@ class ManagerClient:
         plan, workers = to_plan(struct)
         with self._news:
             self._holding.keep(Held(plan, workers))
-            self._news.notify()
+            self._news.notify_all()
 
     def _join(self) -> None:
         line = Line(self._where, GRACE)
@@ -287,7 +289,7 @@ class ManagerClient:
         if line is not None:
             line.close()
         with self._news:
-            self._news.notify()
+            self._news.notify_all()
 
     def _keep(self) -> None:
         """Keep the lease, come back when the line is lost, and deliver what was posted."""
@@ -305,7 +307,9 @@ class ManagerClient:
 
     def _deliver(self, report: Report) -> None:
         """Hand in what was posted; once more if there is no plan yet, and nothing newer to say."""
-        if not self._report(report, _SLICE):
+        planned = self._report(report, _SLICE)
+        refused = isinstance(self.failure, Refused) and self.failure.problem not in _PASSING
+        if not (planned or refused):
             with self._news:
                 self._mail = self._mail or report
 

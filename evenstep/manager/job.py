@@ -222,10 +222,7 @@ class Job:
     def _begin(self) -> None:
         """Start the session with those who have gathered, and with what an earlier run learned."""
         start = self.iteration
-        balancer = self.settings.balancer(in_name_order(tuple(self._gathering)))
-        if self._learned is not None:
-            balancer.restore(self._learned.state, self._learned.workers)
-            balancer.renumber(balancer.plan.number + 1, start)
+        balancer = self._taught(in_name_order(tuple(self._gathering)), start)
         self._balancer, self._session = balancer, Session(balancer, start)
         self._agreements = Agreements()
         self._broken_off = False
@@ -237,6 +234,19 @@ class Job:
         for report in early.values():
             self._session.report(report, in_order=True)
         self._after_change()
+
+    def _taught(self, workers: list[str], start: int) -> Balancer:
+        """Return a balancer that knows what the last run learned, if that can be used."""
+        balancer = self.settings.balancer(workers)
+        if self._learned is None:
+            return balancer
+        try:
+            balancer.restore(self._learned.state, self._learned.workers)
+        except EvenstepError:
+            self._learned = None
+            return self.settings.balancer(workers)
+        balancer.renumber(balancer.plan.number + 1, start)
+        return balancer
 
     def _begin_without_the_rest(self, now: float) -> None:
         if self._session is None and self._broken_off and self._gathering:

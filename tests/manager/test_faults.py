@@ -108,6 +108,23 @@ def test_same_report_twice_is_harmless_and_a_different_one_is_refused(manager, j
     a.leave(), b.leave()
 
 
+def test_report_that_is_refused_is_not_handed_in_again_and_again(manager, job, caplog):
+    a, b = (manager.connect(job, w, workers=2, total=60, blocking=False, **EMA) for w in "ab")
+    boundary([a, b], 0)
+    a.boundary(said("a", 1, 10.0))
+    until(lambda: "nothing was heard from b" in str(a.failure), "a wait for b")
+    a.boundary(said("a", 1, 11.0))
+    until(lambda: "two different reports" in str(a.failure), "a refusal")
+    time.sleep(0.3)
+    assert [r.message for r in caplog.records if "two different" in r.message] == [
+        f"worker a of job {job}: worker a must report once for iteration 1, "
+        "got two different reports"
+    ]
+    boundary([a, b], 2, 10.0, 50.0)
+    until(lambda: manager.status()[job]["iteration"] == 3, "the next boundary")
+    a.close(), b.close()
+
+
 def test_late_report_gets_the_plan_that_was_made(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60, timeout=0.2, **EMA) for w in "ab")
     together(lambda: a.boundary(said("a", 0)), lambda: b.boundary(said("b", 0)))

@@ -7,6 +7,7 @@ import pytest
 
 from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
 from evenstep.manager.job import Job
+from evenstep.manager.saved import Learned
 from evenstep.manager.settings import Settings
 from tests.manager.managers import said
 
@@ -134,6 +135,14 @@ def test_what_was_learned_about_all_outlives_their_leaving():
     for worker in "cba":
         job.join(worker, 0, 5.0, now=0.0)
     assert close(job, 0, a=None, b=None, c=None) == [10, 20, 30]
+
+
+def test_what_cannot_be_used_does_not_keep_a_run_from_beginning():
+    job = Job("j", Settings(2, 60, *EMA))
+    job._learned = Learned(("a", "b"), {})
+    for worker in "ab":
+        job.join(worker, 0, 5.0, now=0.0)
+    assert close(job, 0, a=None, b=None) == [30, 30]
 
 
 def test_policy_that_needs_everybody_keeps_a_silent_worker():
