@@ -141,6 +141,11 @@ class Balancer:
         self.plan = Plan(self.plan.number + 1, iteration, sizes, reason="members changed")
         return self.plan
 
+    def renumber(self, number: int, iteration: int) -> Plan:
+        """Give the plan in force a new number: others may hold a different one of its own."""
+        self.plan = replace(self.plan, number=number, iteration=iteration, reason="numbered anew")
+        return self.plan
+
     def check_members(self, workers: Sequence[str]) -> None:
         """Raise what `change_members` would, where the job cannot go on with these workers."""
         self._remapped(_distinct(workers))

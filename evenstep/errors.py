@@ -5,9 +5,15 @@
     ├── InvalidReport             a worker says what cannot be true          (a ValueError)
     ├── InfeasibleLimits          no plan can keep the total within limits   (a ValueError)
     ├── MembershipError           an unknown worker, or one that is already there
+    │   └── NameTaken             another worker has this name, and is connected
+    ├── UnknownJob                a manager has no job of this name
+    ├── LimitReached              a manager has as many jobs or workers as it may
     ├── OutOfTurn                 a report for an iteration that cannot be due
     ├── Unplanned                 a plan was waited for and did not come in time
     ├── DivergedPlans             two workers used different plans in one iteration
+    ├── ManagerUnreachable        a manager cannot be spoken to
+    ├── Refused                   a manager did not do what it was asked, and says why
+    ├── MalformedMessage          bytes that are no message of ours          (a ValueError)
     ├── MemoryExhausted           a worker's memory does not suffice for the smallest batch
     ├── CalibrationFailed         a worker could not be timed
     ├── PartlyWeighed             some losses of one exchange were weighed by counts, others not
@@ -43,6 +49,18 @@ class MembershipError(EvenstepError):
     """A worker is unknown, or is already a member."""
 
 
+class NameTaken(MembershipError):
+    """A worker of this name is connected already."""
+
+
+class UnknownJob(EvenstepError):
+    """A manager has no job of this name."""
+
+
+class LimitReached(EvenstepError):
+    """A manager has as many jobs, workers or connections as it may."""
+
+
 class OutOfTurn(EvenstepError):
     """A report came for an iteration that cannot be due yet."""
 
@@ -53,6 +71,22 @@ class Unplanned(EvenstepError):
 
 class DivergedPlans(EvenstepError):
     """Two workers used different plans in one iteration."""
+
+
+class ManagerUnreachable(EvenstepError):
+    """A manager cannot be spoken to: nobody listens, or the connection is lost."""
+
+
+class Refused(EvenstepError):
+    """A manager did not do what it was asked; `problem` is the name of the reason."""
+
+    def __init__(self, problem: str, message: str) -> None:
+        super().__init__(message)
+        self.problem = problem
+
+
+class MalformedMessage(EvenstepError, ValueError):
+    """Bytes came that are no message of ours."""
 
 
 class MemoryExhausted(EvenstepError):

@@ -6,6 +6,10 @@ A state machine without I/O, clock or threads; whoever moves the bytes calls it.
   member has reported, the balancer decides and the session goes on to the next boundary.
 - A report for a later boundary is kept until its turn comes, up to `HORIZON` boundaries ahead;
   one from further ahead is refused.
+- A worker that reports in order never reports for a boundary before its last one. It is not waited
+  for there: it counts as silent, and its next time teaches nothing, as there is no usage to pair it
+  with. Where every member has passed the open boundary, the session goes on to the next one that
+  somebody has reported for, however far ahead that is.
 - A report for an earlier boundary is late: it teaches nothing, and gets the plan that was made.
 - The same report twice is a repetition and harmless; a different one is refused.
 - Who joins is a member from the next boundary on. Who leaves is gone at once: what it reported
@@ -59,12 +63,15 @@ class Session:
 
     def __init__(self, balancer: Balancer, iteration: int = 0) -> None:
         self._balancer = balancer
-        self._members = balancer.workers
+        self._set_members(balancer.workers)
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
+        self._passed: dict[str, int] = {}
+        self._silent: frozenset[str] = frozenset()
         # Whatever plan there is at the start is in force; with a delay, some are not yet.
         start = replace(balancer.plan, iteration=min(balancer.plan.iteration, iteration))
         self._plans: deque[Plan] = deque([start], maxlen=KEPT_PLANS + balancer.delay)
+        self._workers = {start.number: balancer.workers}
         self.iteration = iteration
         """k of the boundary that is being collected."""
 
@@ -79,9 +86,12 @@ class Session:
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
-        """The members that have not reported for the open boundary."""
-        here = self._reports.get(self.iteration, {})
-        return tuple(worker for worker in self._members if worker not in here)
+        """The members that have not reported for the open boundary, and still may."""
+        return tuple(worker for worker in self._members if self._is_missing(worker))
+
+    def workers_of(self, plan: Plan) -> tuple[str, ...]:
+        """Return the members that one of the plans kept is for, in the order of its sizes."""
+        return self._workers[plan.number]
 
     def plan_for(self, iteration: int) -> Plan | None:
         """Return the plan that holds in an iteration, or None where it is not due yet.
@@ -92,9 +102,17 @@ class Session:
             return None
         return next((p for p in reversed(self._plans) if p.iteration <= iteration), None)
 
-    def report(self, report: Report) -> Receipt:
-        """Take a worker's report for a boundary."""
-        if report.worker not in self._members and report.worker not in self._joining:
+    @property
+    def joining(self) -> tuple[str, ...]:
+        """Those who are members from the next boundary on."""
+        return tuple(self._joining)
+
+    def report(self, report: Report, in_order: bool = False) -> Receipt:
+        """Take a worker's report for a boundary.
+
+        With `in_order` the worker has passed all boundaries before it.
+        """
+        if report.worker not in self._member_set and report.worker not in self._joining:
             raise MembershipError(
                 f"worker {report.worker} is not a member: {', '.join(self._members)}"
             )
@@ -102,7 +120,7 @@ class Session:
             return Receipt.LATE
         first = self.iteration + (report.worker in self._joining)
         last = self.iteration + HORIZON
-        if not first <= report.iteration <= last:
+        if report.iteration < first or (report.iteration > last and not in_order):
             raise OutOfTurn(
                 f"worker {report.worker} must report for iterations {first} to {last}, "
                 f"got {report.iteration}"
@@ -115,14 +133,32 @@ class Session:
                     f"{report.iteration}, got two different reports"
                 )
             return Receipt.REPEATED
+        passed = self._passed.get(report.worker)
         self._reports.setdefault(report.iteration, {})[report.worker] = report
+        if in_order:
+            self._passed[report.worker] = max(report.iteration, passed or 0)
         try:
             closed = self._advance()
         except EvenstepError:
             # No plan can be made: what was refused may come again.
-            self._reports.get(report.iteration, {}).pop(report.worker, None)
+            if passed is None:
+                self._passed.pop(report.worker, None)
+            else:
+                self._passed[report.worker] = passed
+            self._forget(report.worker, report.iteration)
             raise
+        if in_order:
+            self._forget_oldest(report.worker)
         return Receipt.COMPLETED if closed else Receipt.ACCEPTED
+
+    def renumber(self, number: int) -> None:
+        """Make sure that every plan from now on has a larger number than this one.
+
+        Somebody holds a plan of this number that the session does not know: it was made after
+        the state was saved with which the session began.
+        """
+        if number > self.plan.number:
+            self._keep(self._balancer.renumber(number + 1, self.iteration))
 
     def join(self, worker: str) -> int:
         """Make a worker a member, and return the first boundary that it takes part in."""
@@ -143,24 +179,83 @@ class Session:
             self._go_on_without(worker)
         else:
             raise MembershipError(f"worker {worker} is not a member: {', '.join(self._members)}")
-        for reports in self._reports.values():
-            reports.pop(worker, None)
+        for iteration in list(self._reports):
+            self._forget(worker, iteration)
+        self._passed.pop(worker, None)
         return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
 
     def _advance(self) -> bool:
         """Close every boundary that is complete, and say whether there was one."""
         closed = False
-        while self._members and not self.waiting_for:
-            rows = self._reports[self.iteration]
-            members = {worker: rows[worker] for worker in self._members}
-            self._keep(self._balancer.decide(Reports.gather(members, self._members)))
-            del self._reports[self.iteration]
-            self.iteration += 1
+        while self._is_complete():
+            rows = self._reports.get(self.iteration, {})
+            members = {worker: self._row(worker, rows) for worker in self._members}
+            if rows.keys() & members.keys():
+                self._keep(self._balancer.decide(Reports.gather(members, self._members)))
+                self._reports.pop(self.iteration)
+                self._silent = frozenset(members.keys() - rows.keys())
+                self.iteration += 1
+            else:
+                self._skip()
+            self._next_missing = 0
             closed = True
             if self._joining:
                 self._change_members((*self._members, *self._joining), self.iteration)
                 self._joining.clear()
         return closed
+
+    def _is_complete(self) -> bool:
+        """Whether nobody is missing at the open boundary.
+
+        Members are looked at from the first one on that was missing the last time: a thousand
+        reports must not mean a million looks.
+        """
+        while self._next_missing < len(self._members):
+            if self._is_missing(self._members[self._next_missing]):
+                return False
+            self._next_missing += 1
+        return bool(self._members)
+
+    def _is_missing(self, worker: str) -> bool:
+        here = self._reports.get(self.iteration, {})
+        return worker not in here and self._passed.get(worker, 0) <= self.iteration
+
+    def _set_members(self, workers: tuple[str, ...]) -> None:
+        self._members = workers
+        self._member_set = frozenset(workers)
+        self._next_missing = 0
+
+    def _row(self, worker: str, rows: dict[str, Report]) -> Report:
+        """Return what a member says at the open boundary, as far as it can be learned from."""
+        report = rows.get(worker)
+        if report is None:
+            return Report(worker, self.iteration)
+        if worker in self._silent:
+            return replace(report, batch_size=None, batch_processing_time=None)
+        return report
+
+    def _skip(self) -> None:
+        """Go on to the first boundary that a member has reported for: all have passed this one."""
+        members = set(self._members)
+        self.iteration = min(k for k, rows in self._reports.items() if rows.keys() & members)
+        self._silent = frozenset(members)
+        for k in [k for k in self._reports if k < self.iteration]:
+            del self._reports[k]
+
+    def _forget(self, worker: str, iteration: int) -> None:
+        self._next_missing = 0
+        rows = self._reports.get(iteration, {})
+        rows.pop(worker, None)
+        if not rows:
+            self._reports.pop(iteration, None)
+
+    def _forget_oldest(self, worker: str) -> None:
+        """Keep no more of a worker that is far ahead than its newest reports."""
+        if len(self._reports) <= HORIZON:
+            return
+        ahead = sorted(k for k, rows in self._reports.items() if worker in rows)
+        for k in ahead[: -HORIZON - 1]:
+            self._forget(worker, k)
 
     def _go_on_without(self, worker: str) -> None:
         rest = tuple(member for member in self._members if member != worker)
@@ -172,12 +267,13 @@ class Session:
             self._joining.clear()
             self._reports.pop(self.iteration, None)
             self.iteration += 1
+            self._next_missing = 0
         else:
-            self._members = ()
+            self._set_members(())
 
     def _change_members(self, workers: tuple[str, ...], iteration: int) -> None:
         plan = self._balancer.change_members(workers, iteration)
-        self._members = workers
+        self._set_members(workers)
         self._keep(plan)
 
     def _keep(self, plan: Plan) -> None:
@@ -185,3 +281,8 @@ class Session:
         while self._plans and self._plans[-1].iteration >= plan.iteration:
             self._plans.pop()
         self._plans.append(plan)
+        # A plan that keeps its number keeps its members too.
+        self._workers[plan.number] = self._balancer.workers
+        if len(self._workers) > 2 * len(self._plans):
+            kept = {kept.number for kept in self._plans}
+            self._workers = {n: names for n, names in self._workers.items() if n in kept}

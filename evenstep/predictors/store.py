@@ -8,19 +8,14 @@ newcomer in the job that saved it: with NARX, from its shared network.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from evenstep.core.archive import parse_archive, write_archive
 from evenstep.core.arrays import Ints
 from evenstep.core.rows import Arrays, inner_arrays
 from evenstep.errors import InvalidSetting, StateFileError
@@ -45,9 +40,7 @@ def save(path: str | Path, kind: str, predictor: Predictor, workers: Sequence[st
         "workers": np.array(workers, dtype=np.str_),
         **{f"state.{name}": array for name, array in predictor.state().items()},
     }
-    content = io.BytesIO()
-    np.savez(content, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
-    _replace(Path(path), content.getvalue())
+    write_archive(Path(path), arrays)
 
 
 def load(path: str | Path, kind: str, predictor: Predictor, workers: Sequence[str]) -> None:
@@ -72,47 +65,9 @@ def load(path: str | Path, kind: str, predictor: Predictor, workers: Sequence[st
 
 
 def _parse(content: bytes) -> _Saved:
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except Exception as error:
-        # A file that was cut, changed, or never one of ours makes the readers of zip and npy
-        # raise almost anything.
-        raise StateFileError(
-            f"not a file of saved predictors, or a damaged one: {error}"
-        ) from error
-    for name in ("format", "checksum", "kind", "workers"):
-        if name not in arrays:
-            raise StateFileError(f"a file of saved predictors must hold {name!r}")
-    checksum = str(arrays.pop("checksum"))
-    if str(arrays["format"]) != str(FORMAT):
-        raise StateFileError(f"the format must be {FORMAT}, got {arrays['format']}")
-    if checksum != _checksum(arrays):
-        raise StateFileError("damaged: the content does not fit its checksum")
+    arrays = parse_archive(content, "saved predictors", FORMAT, ("kind", "workers"))
     names = [str(name) for name in arrays["workers"]]
     return _Saved(str(arrays["kind"]), names, inner_arrays(arrays, "state"))
-
-
-def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.asarray(arrays[name])
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file in one go: a reader, or a crash, sees the old one or the new one."""
-    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with scratch.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _positions(workers: Sequence[str], saved: Sequence[str]) -> Ints:

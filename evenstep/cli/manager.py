@@ -1,0 +1,164 @@
+"""Run the manager: a service that turns the reports of many jobs' workers into batch sizes.
+
+Without an action it listens until it is stopped. `create` makes a job on a running manager, and
+`status` shows its jobs.
+
+examples:
+  evenstep manager
+  evenstep manager --listen 0.0.0.0:7411 --state /var/lib/evenstep --token-file token \\
+      --tls-cert cert.pem --tls-key key.pem
+  evenstep manager create resnet --workers 8 --total 1024
+  evenstep manager status resnet --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+from evenstep.cli.arguments import count
+from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.manager.access import (
+    DEFAULT_ADDRESS,
+    check_exposure,
+    client_context,
+    listening_context,
+    parse_address,
+    read_token,
+)
+from evenstep.manager.endpoint import Endpoint
+from evenstep.manager.jobs import Jobs
+from evenstep.manager.line import Line, Where
+from evenstep.manager.messages import from_settings
+from evenstep.manager.service import Service
+from evenstep.manager.settings import Settings, check_name
+
+_PATIENCE = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", nargs="?", choices=["create", "status"], help="default: listen")
+    parser.add_argument("job", nargs="?", metavar="JOB", help="for create, and for status")
+    run_it = parser.add_argument_group("listening")
+    run_it.add_argument(
+        "--listen", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}; port 0: any free one"
+    )
+    run_it.add_argument("--state", metavar="DIR", type=Path, help="where jobs outlive the manager")
+    run_it.add_argument("--token-file", metavar="FILE", help="the token that clients must know")
+    run_it.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
+    run_it.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
+    run_it.add_argument(
+        "--insecure", action="store_true", help="other addresses also without token and TLS"
+    )
+    ask = parser.add_argument_group("create and status (these take --token-file too)")
+    ask.add_argument("--manager", metavar="HOST:PORT", default=DEFAULT_ADDRESS)
+    ask.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
+    ask.add_argument("--workers", type=count, metavar="N", help="the job begins with this many")
+    ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
+    ask.add_argument("--policy", default="equal_finish", help="default: %(default)s")
+    ask.add_argument("--predictor", default="best_of", help="default: %(default)s")
+    ask.add_argument("--json", action="store_true", help="status as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    actions = {None: _listen, "create": _create, "status": _status}
+    return actions[args.action](args)
+
+
+def _listen(args: argparse.Namespace) -> int:
+    host, port = parse_address(args.listen or DEFAULT_ADDRESS)
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
+    token = read_token(args.token_file) if args.token_file else None
+    tls = listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None
+    warning = check_exposure(host, token is not None, tls is not None, args.insecure)
+    if warning:
+        print(f"evenstep manager: {warning}", file=sys.stderr)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    if args.state is not None:
+        args.state.mkdir(parents=True, exist_ok=True)
+    asyncio.run(_serve(args.state, host, port, token, tls))
+    return 0
+
+
+async def _serve(state: Path | None, host: str, port: int, token: str | None, tls: Any) -> None:
+    clock = asyncio.get_running_loop().time
+    jobs = Jobs(state)
+    jobs.recover(clock())
+
+    def ready(where: str) -> None:
+        # What is there now stays: the collector need not look at it between two reports.
+        gc.freeze()
+        found = f", {len(jobs)} jobs recovered" if jobs else ""
+        print(f"evenstep manager: listening on {where}{found}", flush=True)
+
+    try:
+        await Endpoint(Service(jobs, clock, token), tls).run(host, port, ready)
+    except OSError as error:
+        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    kept = f"kept in {state}" if state else "not kept: there is no --state"
+    print(f"evenstep manager: stopped; {len(jobs)} jobs, {kept}", flush=True)
+
+
+def _create(args: argparse.Namespace) -> int:
+    if args.job is None or args.workers is None or args.total is None:
+        raise InvalidSetting("create needs JOB, --workers and --total")
+    job = check_name("job", args.job)
+    settings = Settings(args.workers, args.total, args.policy, args.predictor)
+    _ask(args, "create", job=job, settings=from_settings(settings))
+    print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    jobs = _ask(args, "status", job=args.job or "")
+    if args.json:
+        json.dump([_plain(job) for job in jobs], sys.stdout, indent=2)
+        print()
+        return 0
+    print("\n".join(line for job in jobs for line in _lines(job)) or "no jobs")
+    return 0
+
+
+def _ask(args: argparse.Namespace, call: str, **arguments: Any) -> Any:
+    token = read_token(args.token_file) if args.token_file else None
+    tls = client_context(args.tls_ca) if args.tls_ca else None
+    line = Line(Where(args.manager, token, tls), _PATIENCE)
+    try:
+        return line.call(call, _PATIENCE, **arguments)
+    finally:
+        line.close()
+
+
+def _lines(job: Any) -> list[str]:
+    settings = job.settings
+    state = (
+        f"at iteration {job.iteration}, plan {job.plan.number}"
+        if job.running
+        else f"waiting for {max(0, settings.workers - len(job.workers))} workers"
+    )
+    lines = [f"{job.job}: {state}; total {settings.total}, {settings.policy}, {settings.predictor}"]
+    for worker in job.workers:
+        size = "-" if worker.batch_size is None else worker.batch_size
+        here = "connected" if worker.connected else "away"
+        said = "reported" if worker.reported else "not reported"
+        lines.append(f"  {worker.worker}: batch size {size}, {here}, {said}")
+    return lines
+
+
+def _plain(value: Any) -> Any:
+    """Return a struct as what JSON knows."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if hasattr(value, "thrift_spec"):
+        names = [field[1] for field in value.thrift_spec.values()]
+        return {name: _plain(getattr(value, name)) for name in names}
+    return value

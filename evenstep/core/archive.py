@@ -1,0 +1,71 @@
+"""Archives: arrays in one file that is whole or not there, and that shows when it is damaged.
+
+A file is an .npz archive without pickles, with a checksum over everything else in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.rows import Arrays
+from evenstep.errors import StateFileError
+
+
+def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays in one go: a reader, or a crash, sees the old file or the new one."""
+    content = io.BytesIO()
+    np.savez(content, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
+    _replace(path, content.getvalue())
+
+
+def parse_archive(content: bytes, what: str, version: int, parts: Sequence[str]) -> Arrays:
+    """Return the arrays of a file of `what`, which must hold these parts, or raise StateFileError.
+
+    The part `format` is the version of the format.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except Exception as error:
+        # A file that was cut, changed, or never one of ours makes the readers of zip and npy
+        # raise almost anything.
+        raise StateFileError(f"not a file of {what}, or a damaged one: {error}") from error
+    for name in ("format", "checksum", *parts):
+        if name not in arrays:
+            raise StateFileError(f"a file of {what} must hold {name!r}")
+    checksum = str(arrays.pop("checksum"))
+    if str(arrays["format"]) != str(version):
+        raise StateFileError(f"the format must be {version}, got {arrays['format']}")
+    if checksum != _checksum(arrays):
+        raise StateFileError("damaged: the content does not fit its checksum")
+    return arrays
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with scratch.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)

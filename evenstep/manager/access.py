@@ -1,0 +1,87 @@
+"""Who may speak to a manager: addresses, the token, and TLS."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from pathlib import Path
+
+from evenstep.errors import InvalidSetting
+
+DEFAULT_PORT = 7411
+DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
+SHORTEST_TOKEN = 16
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Read HOST:PORT, HOST, or [IPV6]:PORT.
+
+    >>> parse_address("[::1]:80"), parse_address("node7")
+    (('::1', 80), ('node7', 7411))
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or (":" in host and not text.startswith("[")):
+        raise InvalidSetting(f"an address must be HOST:PORT or [IPV6]:PORT, got {text!r}")
+    if not (port.isdecimal() and int(port) < 65536):
+        raise InvalidSetting(f"a port must be a number from 0 to 65535, got {port!r}")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def check_exposure(host: str, has_token: bool, has_tls: bool, insecure: bool) -> str | None:
+    """Return a warning where others could speak to the manager, or listen; refuse it by default."""
+    missing = [name for name, there in (("token", has_token), ("TLS", has_tls)) if not there]
+    if is_loopback(host) or not missing:
+        return None
+    what = f"without {' and '.join(missing)}, address {host} that others can reach"
+    if not insecure:
+        raise InvalidSetting(
+            f"a manager must listen on loopback, or have a token and TLS; got, {what}"
+        )
+    return f"warning: {what}: anybody there can change batch sizes"
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token in a file, without the white space around it."""
+    token = Path(path).read_text(encoding="utf-8").strip()
+    if len(token) < SHORTEST_TOKEN:
+        # What it is stays unsaid, also when it is wrong.
+        raise InvalidSetting(
+            f"a token must have at least {SHORTEST_TOKEN} characters, got {len(token)} in {path}"
+        )
+    return token
+
+
+def listening_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
+    """Return the TLS side of a manager."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise InvalidSetting(
+            f"{certificate} and {key} must be a certificate and its key, got {error}"
+        ) from error
+    return context
+
+
+def client_context(authority: str | Path) -> ssl.SSLContext:
+    """Return the TLS side of a client that believes certificates of this authority."""
+    try:
+        return ssl.create_default_context(cafile=str(authority))
+    except ssl.SSLError as error:
+        raise InvalidSetting(f"{authority} must hold certificates, got {error}") from error

@@ -1,0 +1,61 @@
+"""How a worker comes to its client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evenstep.errors import InvalidSetting
+from evenstep.manager.access import client_context
+from evenstep.manager.client import ManagerClient
+from evenstep.manager.line import Where
+from evenstep.manager.presence import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
+from evenstep.manager.settings import Settings, check_name
+
+
+def connect(
+    address: str,
+    job: str,
+    worker: str,
+    *,
+    workers: int | None = None,
+    total: int | None = None,
+    policy: str = "equal_finish",
+    predictor: str = "best_of",
+    minimum: int = 1,
+    granularity: int = 1,
+    iteration: int = 0,
+    blocking: bool = True,
+    agree: bool = False,
+    lease: float = DEFAULT_LEASE,
+    timeout: float = 60.0,
+    patience: float = 10.0,
+    token: str | None = None,
+    ca: str | Path | None = None,
+) -> ManagerClient:
+    """Join a job of the manager at HOST:PORT as a worker, and return its coordinator.
+
+    With `workers` and `total` the job is created if it is not there. `iteration` is the one that
+    the worker is about to start. `ca` names a file of certificates to believe, and turns TLS on.
+    """
+    if (workers is None) != (total is None):
+        raise InvalidSetting(
+            f"workers and total of a job must be given together, got {workers} and {total}"
+        )
+    if agree and not blocking:
+        raise InvalidSetting("agree=True must go with blocking=True: an agreement is waited for")
+    settings = None
+    if workers is not None and total is not None:
+        settings = Settings(workers, total, policy, predictor, minimum, granularity)
+    client = ManagerClient(
+        Where(address, token, None if ca is None else client_context(ca)),
+        check_name("job", job),
+        check_name("worker", worker),
+        settings,
+        iteration,
+        blocking,
+        agree,
+        check_seconds("lease", lease),
+        check_seconds("timeout", timeout, LONGEST_WAIT),
+    )
+    client.open(patience)
+    return client

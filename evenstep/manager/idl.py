@@ -1,0 +1,19 @@
+"""The types of `manager.thrift`, read when they are first needed."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import thriftpy2
+
+VERSION = 1
+"""The version of `manager.thrift` that this manager and this client speak."""
+
+
+@cache
+def types() -> Any:
+    """Return the module that thriftpy2 makes of the file."""
+    path = Path(__file__).with_name("manager.thrift")
+    return thriftpy2.load(str(path), module_name="evenstep_manager_thrift")

@@ -1,0 +1,94 @@
+"""All jobs of a manager, isolated from each other, and the folder in which they outlive it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
+from evenstep.manager import saved
+from evenstep.manager.job import Job
+from evenstep.manager.settings import Settings, check_name
+
+MAX_JOBS = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+class Jobs:
+    """The jobs by name."""
+
+    def __init__(self, folder: Path | None = None, max_jobs: int = MAX_JOBS) -> None:
+        self._folder = folder
+        self._max_jobs = max_jobs
+        self._jobs: dict[str, Job] = {}
+        self._lock: IO[str] | None = None
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs.values())
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def recover(self, now: float) -> None:
+        """Take up what an earlier manager has left; what cannot be used is set aside."""
+        if self._folder is not None:
+            self._lock = saved.lock(self._folder)
+            for found in saved.load_all(self._folder, _log.error):
+                self._recover(found, saved.path_of(self._folder, found.job), now)
+
+    def find(self, name: object) -> Job:
+        job = self._jobs.get(check_name("job", name))
+        if job is None:
+            raise UnknownJob(f"there is no job {name}; create it, or join with settings")
+        return job
+
+    def create(self, name: object, settings: Settings) -> Job:
+        """Return the job of this name, which is new or has the same settings."""
+        job = self._jobs.get(check_name("job", name))
+        if job is not None:
+            if job.settings != settings:
+                raise InvalidSetting(
+                    f"the settings of job {name} must stay {job.settings}, got {settings}"
+                )
+            return job
+        if len(self._jobs) >= self._max_jobs:
+            raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
+        job = self._jobs[str(name)] = Job(str(name), settings)
+        _log.info("job %s: created, %s", name, settings)
+        return job
+
+    def changed(self) -> list[saved.Saved]:
+        """Return the jobs that must be written, as they are now."""
+        if self._folder is None:
+            return []
+        return [job.saved() for job in self if job.changed]
+
+    def write(self, changed: list[saved.Saved]) -> None:
+        """Write jobs to the folder; may be called from another thread."""
+        if self._folder is not None:
+            for job in changed:
+                self._write(self._folder, job)
+
+    def close(self) -> None:
+        """End all trainings, and let another manager have the folder."""
+        for job in self:
+            job.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
+        try:
+            self._jobs[found.job] = Job.restored(found, now)
+        except EvenstepError as error:
+            aside = saved.set_aside(path)
+            _log.error("%s cannot be used and is now %s: %s", path, aside.name, error)
+
+    def _write(self, folder: Path, job: saved.Saved) -> None:
+        try:
+            saved.save(folder, job)
+        except OSError as error:
+            _log.error("job %s cannot be saved, and will be tried again: %s", job.job, error)
+            self._jobs[job.job].changed = True

@@ -1,0 +1,113 @@
+"""The line from a client to the manager: one call at a time, over TCP or TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from thriftpy2.thrift import TApplicationException, TMessageType
+
+from evenstep.errors import MalformedMessage, ManagerUnreachable, Refused
+from evenstep.manager import wire
+from evenstep.manager.access import parse_address
+from evenstep.manager.idl import VERSION, types
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which manager to speak to, and how to be let in."""
+
+    address: str
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        return f"Where({self.address!r})"
+
+
+class Line:
+    """An open connection that has said hello."""
+
+    def __init__(self, where: Where, timeout: float) -> None:
+        self._where = where
+        self._sequence = 0
+        self._socket = self._connect(timeout)
+        try:
+            self.call("hello", timeout, version=VERSION, token=where.token or "")
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, name: str, timeout: float, **arguments: Any) -> Any:
+        """Make a call and return its result.
+
+        Raises Refused where the manager says no, and ManagerUnreachable where nothing, or no
+        sense, came back; the line is of no use then.
+        """
+        service = types().BatchSizeManager
+        body = wire.encode_body(getattr(service, f"{name}_args")(**arguments))
+        self._sequence = (self._sequence + 1) % 2**31
+        frame = wire.encode_frame(name, TMessageType.CALL, self._sequence, body)
+        try:
+            reply = wire.parse_header(self._exchange(frame, time.monotonic() + timeout))
+            if reply.kind == TMessageType.EXCEPTION:
+                failure = wire.decode_body(TApplicationException(), reply.body)
+                raise self._unreachable(str(failure.message))
+            if reply.sequence != self._sequence:
+                raise self._unreachable("an answer came that was not asked for")
+            result = wire.decode_body(getattr(service, f"{name}_result")(), reply.body)
+        except (OSError, MalformedMessage) as error:
+            raise self._unreachable(str(error) or type(error).__name__) from error
+        if result.refused is not None:
+            problem = types().Problem._VALUES_TO_NAMES.get(result.refused.problem, "INVALID")
+            raise Refused(problem, str(result.refused.message))
+        return getattr(result, "success", None)
+
+    def close(self) -> None:
+        # Closing alone does not wake a thread that reads.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _connect(self, timeout: float) -> socket.socket:
+        address = parse_address(self._where.address)
+        try:
+            line = socket.create_connection(address, timeout)
+        except OSError as error:
+            raise self._unreachable(str(error)) from error
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._where.tls is None:
+            return line
+        try:
+            return self._where.tls.wrap_socket(line, server_hostname=address[0])
+        except OSError as error:
+            line.close()
+            raise self._unreachable(str(error)) from error
+
+    def _exchange(self, frame: bytes, deadline: float) -> bytes:
+        self._socket.settimeout(_left(deadline))
+        self._socket.sendall(frame)
+        return self._read(wire.frame_length(self._read(4, deadline), wire.MAX_REPLY), deadline)
+
+    def _read(self, length: int, deadline: float) -> bytes:
+        chunks = []
+        while length:
+            self._socket.settimeout(_left(deadline))
+            chunk = self._socket.recv(min(length, 65536))
+            if not chunk:
+                raise ConnectionError("the connection was closed")
+            chunks.append(chunk)
+            length -= len(chunk)
+        return b"".join(chunks)
+
+    def _unreachable(self, why: str) -> ManagerUnreachable:
+        return ManagerUnreachable(f"the manager at {self._where.address}: {why}")
+
+
+def _left(deadline: float) -> float:
+    return max(1e-3, deadline - time.monotonic())

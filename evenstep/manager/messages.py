@@ -1,0 +1,125 @@
+"""From the structs of `manager.thrift` to our records and back; what comes in is checked here."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from evenstep.core.arrays import frozen
+from evenstep.core.plan import Plan
+from evenstep.core.report import Report, Usage
+from evenstep.errors import InvalidReport, InvalidSetting
+from evenstep.manager.idl import types
+from evenstep.manager.job import Job
+from evenstep.manager.settings import Settings
+
+_LARGEST = 2**53
+
+
+def required(struct: Any, what: str) -> Any:
+    """Return an argument that must be there."""
+    if struct is None:
+        raise InvalidSetting(f"{what} must be given and of the right type")
+    return struct
+
+
+def require_count(what: str, value: Any) -> int:
+    """Return an iteration or a number of a plan, if it is one."""
+    if value is None or not 0 <= value <= _LARGEST:
+        raise InvalidSetting(f"{what} must be an integer from 0 to 2^53, got {value!r}")
+    return int(value)
+
+
+def to_settings(struct: Any) -> Settings:
+    """Read the settings of a job; what is left out has its default."""
+    values = {field.name: getattr(required(struct, "settings"), field.name) for field in _SETTINGS}
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        return Settings(**given)
+    except TypeError:
+        raise InvalidSetting("settings of a job must give workers and total") from None
+
+
+def from_settings(settings: Settings) -> Any:
+    return types().Settings(**{field.name: getattr(settings, field.name) for field in _SETTINGS})
+
+
+def to_report(worker: str, struct: Any) -> Report:
+    """Read a worker's report."""
+    struct = required(struct, "report")
+    if struct.iteration is None:
+        raise InvalidReport(f"a report of worker {worker} must give its iteration")
+    return Report(
+        worker,
+        struct.iteration,
+        struct.batch_size,
+        struct.batch_processing_time,
+        Usage(
+            1.0 if struct.cpu is None else struct.cpu,
+            1.0 if struct.memory is None else struct.memory,
+            struct.device_memory,
+        ),
+    )
+
+
+def from_report(report: Report, held: int | None) -> Any:
+    usage, t = report.usage, report.batch_processing_time
+    return types().Report(
+        iteration=report.iteration,
+        batch_size=None if report.batch_size is None else int(report.batch_size),
+        batch_processing_time=None if t is None else float(t),
+        cpu=float(usage.cpu),
+        memory=float(usage.memory),
+        device_memory=None if usage.device_memory is None else float(usage.device_memory),
+        plan=held,
+    )
+
+
+def to_plan(struct: Any) -> tuple[Plan, tuple[str, ...]]:
+    """Read a plan, and the workers that it is for."""
+    plan = Plan(struct.number, struct.iteration, frozen(struct.sizes), struct.reason or "")
+    return plan, tuple(struct.workers)
+
+
+def from_plan(plan: Plan, workers: tuple[str, ...]) -> Any:
+    return types().Plan(
+        number=plan.number,
+        iteration=plan.iteration,
+        workers=list(workers),
+        sizes=plan.sizes.tolist(),
+        reason=plan.reason,
+    )
+
+
+def newest_plan(job: Job) -> Any:
+    """Return the newest plan of a job as a struct, or None."""
+    session = job.session
+    return None if session is None else from_plan(session.plan, session.workers_of(session.plan))
+
+
+def from_job(job: Job) -> Any:
+    """Return what `status` says of a job."""
+    session = job.session
+    plan = newest_plan(job)
+    sizes = {} if plan is None else dict(zip(plan.workers, plan.sizes, strict=True))
+    missing = () if session is None else (*session.waiting_for, *session.joining)
+    workers = [
+        types().WorkerStatus(
+            worker=worker,
+            connected=job.is_connected(worker),
+            reported=session is not None and worker not in missing,
+            batch_size=sizes.get(worker),
+        )
+        for worker in job.workers
+    ]
+    return types().JobStatus(
+        job=job.name,
+        settings=from_settings(job.settings),
+        running=session is not None,
+        iteration=job.iteration,
+        workers=workers,
+        plan=plan,
+    )
+
+
+_SETTINGS = fields(Settings)

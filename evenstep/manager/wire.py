@@ -1,0 +1,174 @@
+"""Bytes on the wire: frames, and the messages in them.
+
+thriftpy2 believes what a message says about its own lengths: it reads past the end of its buffer,
+waits for more, or counts to two billion with the interpreter's lock held. So a message from outside
+is walked through first, and only one whose every length fits into its frame is decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from thriftpy2.protocol import TBinaryProtocol
+from thriftpy2.thrift import TApplicationException, TMessageType
+from thriftpy2.transport import TMemoryBuffer
+
+from evenstep.errors import MalformedMessage
+
+MAX_REQUEST = 16 * 1024
+"""Bytes of the largest frame that a manager reads."""
+MAX_REPLY = 64 * 1024 * 1024
+"""Bytes of the largest frame that a client reads."""
+
+_DEEPEST = 8
+_LENGTH = struct.Struct("!i")
+_HEADER = struct.Struct("!II")
+_STOP, _STRING, _STRUCT, _MAP, _SET, _LIST = 0, 11, 12, 13, 14, 15
+# bool, byte, double, i16, i32, i64
+_FIXED = {2: 1, 3: 1, 4: 8, 6: 2, 8: 4, 10: 8}
+_VERSION_1 = 0x80010000
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that is well formed; its arguments or result are still bytes."""
+
+    name: str
+    kind: int
+    """Thrift's message type: call, reply, exception or oneway."""
+    sequence: int
+    body: bytes
+
+
+def frame_length(head: bytes | bytearray, largest: int) -> int:
+    """Return how many bytes follow the first four of a frame."""
+    (length,) = _LENGTH.unpack_from(head)
+    if not 0 < length <= largest:
+        raise MalformedMessage(f"a frame must have 1 to {largest} bytes, got {length}")
+    return int(length)
+
+
+def parse_message(content: bytes) -> Message:
+    """Read a message from outside, and make sure that all of it is what it says it is."""
+    message = parse_header(content)
+    begin = len(content) - len(message.body)
+    try:
+        end = _walk(content, begin, _STRUCT, _DEEPEST)
+    except (struct.error, IndexError):
+        raise _cut(content) from None
+    if end != len(content):
+        raise MalformedMessage(
+            f"a message must fill its frame of {len(content)} bytes, got one of {end}"
+        )
+    return message
+
+
+def parse_header(content: bytes) -> Message:
+    """Read the header of a message, and believe the rest."""
+    try:
+        version, length = _HEADER.unpack_from(content)
+        if version & 0xFFFF0000 != _VERSION_1:
+            raise MalformedMessage(
+                f"a message must begin with the version of Thrift's strict binary protocol, "
+                f"got {version:#x}"
+            )
+        end = _HEADER.size + length
+        (sequence,) = _LENGTH.unpack_from(content, end)
+        name = content[_HEADER.size : end].decode()
+    except struct.error:
+        raise _cut(content) from None
+    except UnicodeDecodeError:
+        raise MalformedMessage("the name of a call must be UTF-8") from None
+    return Message(name, version & 0xFF, sequence, content[end + _LENGTH.size :])
+
+
+def encode_body(value: Any) -> bytes:
+    """Return the arguments or the result of a call as bytes."""
+    buffer = TMemoryBuffer()
+    value.write(TBinaryProtocol(buffer))
+    return bytes(buffer.getvalue())
+
+
+def decode_body(into: Any, body: bytes) -> Any:
+    """Fill a struct from the bytes of a message that was parsed; a wrong type counts as missing."""
+    try:
+        into.read(TBinaryProtocol(TMemoryBuffer(body), strict_decode=True))
+    except UnicodeDecodeError:
+        raise MalformedMessage("a string must be UTF-8") from None
+    return into
+
+
+def encode_frame(name: str, kind: int, sequence: int, body: bytes) -> bytes:
+    """Return a whole frame."""
+    text = name.encode()
+    length = _HEADER.size + len(text) + _LENGTH.size + len(body)
+    return b"".join(
+        (
+            _LENGTH.pack(length),
+            _HEADER.pack(_VERSION_1 | kind, len(text)),
+            text,
+            _LENGTH.pack(sequence),
+            body,
+        )
+    )
+
+
+def encode_failure(message: Message | None, kind: int, text: str) -> bytes:
+    """Return the frame of Thrift's own exception, for a call that could not be understood."""
+    name, sequence = (message.name, message.sequence) if message else ("", 0)
+    body = encode_body(TApplicationException(kind, text))
+    return encode_frame(name, TMessageType.EXCEPTION, sequence, body)
+
+
+def _walk(content: bytes, at: int, kind: int, depth: int) -> int:
+    """Return where a value ends; every step of it takes at least one byte."""
+    if kind in _FIXED:
+        end = at + _FIXED[kind]
+    elif kind == _STRING:
+        end = at + _LENGTH.size + _count(content, at)
+    elif depth == 0:
+        raise MalformedMessage(f"values must not be nested deeper than {_DEEPEST}")
+    elif kind == _STRUCT:
+        end = _walk_fields(content, at, depth - 1)
+    elif kind == _MAP:
+        key, value = content[at], content[at + 1]
+        end = _walk_elements(content, at + 2, (key, value), depth - 1)
+    elif kind in (_SET, _LIST):
+        end = _walk_elements(content, at + 1, (content[at],), depth - 1)
+    else:
+        raise MalformedMessage(f"a value must have one of Thrift's types, got {kind}")
+    if end > len(content):
+        raise _cut(content)
+    return end
+
+
+def _walk_fields(content: bytes, at: int, depth: int) -> int:
+    while (kind := content[at]) != _STOP:
+        # Numbers, of which reports are made, need no call; past the end there is no next field.
+        size = _FIXED.get(kind)
+        at = at + 3 + size if size else _walk(content, at + 3, kind, depth)
+    return at + 1
+
+
+def _walk_elements(content: bytes, at: int, kinds: tuple[int, ...], depth: int) -> int:
+    count = _count(content, at)
+    at += _LENGTH.size
+    for _ in range(count):
+        for kind in kinds:
+            at = _walk(content, at, kind, depth)
+    return at
+
+
+def _count(content: bytes, at: int) -> int:
+    (count,) = _LENGTH.unpack_from(content, at)
+    if not 0 <= count <= len(content):
+        raise MalformedMessage(
+            f"a length must fit into its frame of {len(content)} bytes, got {count}"
+        )
+    return int(count)
+
+
+def _cut(content: bytes) -> MalformedMessage:
+    return MalformedMessage(f"a message must not end within a value, got {len(content)} bytes")

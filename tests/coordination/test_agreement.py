@@ -1,0 +1,56 @@
+"""Agreements on the plan of an iteration, and the plans that a worker holds."""
+
+import pytest
+
+from evenstep.coordination.agreement import FAILED, KEPT_OUTCOMES, Agreements, Outcome
+from evenstep.coordination.holding import KEPT, Held, Holding
+from evenstep.core.arrays import frozen
+from evenstep.core.plan import Plan
+from evenstep.errors import OutOfTurn
+
+
+def test_outcome_never_changes():
+    agreements = Agreements()
+    agreements.say("a", 0, 4)
+    agreements.fail(0)
+    agreements.say("b", 0, 4)
+    agreements.settle(["a", "b"])
+    assert agreements.outcome(0) == FAILED
+    agreements.say("a", 1, 4)
+    agreements.settle(["a"])
+    agreements.fail(1)
+    agreements.say("b", 1, 2)
+    assert agreements.outcome(1) == Outcome(4)
+
+
+def test_who_is_no_member_has_no_say():
+    agreements = Agreements()
+    agreements.say("a", 0, 4)
+    agreements.say("gone", 0, 1)
+    agreements.settle(["a"])
+    assert agreements.outcome(0) == Outcome(4)
+
+
+def test_old_outcomes_are_forgotten_and_count_as_failed():
+    agreements = Agreements()
+    agreements.say("late", 0, 1)
+    for k in range(1, 100):
+        agreements.say("a", k, k)
+        agreements.settle(["a"])
+    assert agreements.outcome(0) == agreements.outcome(99 - KEPT_OUTCOMES) == FAILED
+    assert agreements.outcome(99) == Outcome(99)
+    assert len(agreements._said) == 0 and len(agreements._outcomes) == KEPT_OUTCOMES
+
+
+def test_newest_plans_are_held():
+    holding = Holding()
+    assert holding.newest is None
+    for number in range(KEPT + 3):
+        holding.keep(Held(Plan(number, number, frozen([3, 5])), ("a", "b")))
+    assert len(holding) == KEPT
+    newest = holding.newest
+    assert newest is not None and newest.plan.number == KEPT + 2
+    assert holding.numbered(3).size_of("b") == 5
+    assert holding.numbered(3).size_of("c") == 0
+    with pytest.raises(OutOfTurn, match="must be one of those held, 3, 4"):
+        holding.numbered(2)

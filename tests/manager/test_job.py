@@ -1,0 +1,192 @@
+"""A job without a network: who is there, whose lease is over, and what the next run knows."""
+
+import gc
+import tracemalloc
+
+import pytest
+
+from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
+from evenstep.manager.job import Job
+from evenstep.manager.saved import Learned
+from evenstep.manager.settings import Settings
+from tests.manager.managers import said
+
+EMA = ("proportional", "ema")
+
+
+def job_of(*workers, total=60, lease=5.0, policy=EMA[0]):
+    job = Job("j", Settings(len(workers), total, policy, EMA[1]))
+    for worker in workers:
+        job.join(worker, 0, lease, now=0.0)
+    return job
+
+
+def close(job, iteration, now=0.0, **speeds):
+    for worker, speed in speeds.items():
+        job.report(said(worker, iteration, speed), None, now)
+    plan = job.plan_for(iteration)
+    return None if plan is None else plan.sizes.tolist()
+
+
+def test_job_begins_when_all_have_joined_and_early_reports_are_kept():
+    job = Job("j", Settings(2, 60, *EMA))
+    job.join("w10", 0, 5.0, now=0.0)
+    job.report(said("w10", 0), None, now=0.0)
+    assert job.session is None and job.plan_for(0) is None
+    job.join("w9", 0, 5.0, now=0.0)
+    assert job.workers == ("w9", "w10")
+    assert job.session is not None
+    assert close(job, 0, w9=None) == [30, 30]
+
+
+def test_lease_is_renewed_by_whatever_is_said():
+    job = job_of("a", "b")
+    job.hear("a", now=4.0)
+    assert job.expire(now=5.0) == []
+    assert job.expire(now=5.1) == ["b"]
+    assert job.workers == ("a",)
+    assert job.expire(now=9.0) == []
+
+
+def test_time_that_stands_still_or_jumps_back_ends_no_lease():
+    job = job_of("a", "b")
+    job.hear("a", now=4.0)
+    assert job.expire(now=0.0) == []
+    assert job.expire(now=-1e9) == []
+
+
+def test_who_is_gone_must_join_again_and_takes_part_from_the_next_boundary():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    job.hear("a", now=9.0)
+    job.expire(now=10.0)
+    with pytest.raises(MembershipError, match="join again"):
+        job.report(said("b", 1), None, now=10.0)
+    assert job.join("b", 1, 5.0, now=10.0) == 2
+    # Before its turn it is an onlooker.
+    job.report(said("b", 1), None, now=10.0)
+    assert close(job, 1, a=10.0) == [60]
+    assert close(job, 2, a=10.0, b=None) == [30, 30]
+
+
+def test_name_is_taken_while_connected_only():
+    job = job_of("a", "b")
+    with pytest.raises(NameTaken):
+        job.join("a", 0, 5.0, now=0.0)
+    job.disconnect("a")
+    assert job.join("a", 0, 5.0, now=0.0) == 0
+    assert job.workers == ("a", "b")
+
+
+def test_client_that_comes_back_takes_its_own_place():
+    job = Job("j", Settings(1, 60, *EMA))
+    job.join("a", 0, 5.0, now=0.0, instance="x")
+    for stranger in ("", "y"):
+        with pytest.raises(NameTaken):
+            job.join("a", 0, 5.0, now=0.0, instance=stranger)
+    assert job.join("a", 7, 5.0, now=0.0, instance="x") == 7
+
+
+def test_first_to_come_back_says_where_the_job_goes_on_and_others_do_not():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    for worker in "ab":
+        job.disconnect(worker)
+    assert job.join("b", 40, 5.0, now=1.0) == 40
+    assert job.join("a", 35, 5.0, now=1.0) == 40
+    assert close(job, 35, a=10.0) == [30, 30]
+    assert close(job, 40, a=None, b=None) == [30, 30]
+
+
+def test_unknown_newer_number_makes_the_job_number_its_plan_anew():
+    job = job_of("a", "b")
+    job.report(said("a", 0), 17, now=0.0)
+    assert close(job, 0, b=None) == [30, 30]
+    assert job.plan_for(0).number == 18
+
+
+def test_worker_that_passed_a_boundary_is_not_waited_for_there():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    job.report(said("a", 3, 10.0), None, now=0.0)
+    for k in (1, 2):
+        assert close(job, k, b=20.0) is not None
+    # Its time came without the usage of its boundary, and teaches nothing.
+    assert close(job, 3, b=20.0) == [30, 30]
+
+
+def test_plan_of_long_ago_is_forgotten():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    for k in range(1, 40):
+        close(job, k, a=10.0 + k % 7, b=10.0)
+    with pytest.raises(OutOfTurn, match="plan of iteration 1 is forgotten, the job is at 40"):
+        job.plan_for(1)
+
+
+def test_what_was_learned_about_all_outlives_their_leaving():
+    job = job_of("a", "b", "c")
+    close(job, 0, a=None, b=None, c=None)
+    close(job, 1, a=10.0, b=20.0, c=30.0)
+    for worker in "abc":
+        job.leave(worker)
+        job.saved()
+    assert (job.session, job.workers) == (None, ())
+    for worker in "cba":
+        job.join(worker, 0, 5.0, now=0.0)
+    assert close(job, 0, a=None, b=None, c=None) == [10, 20, 30]
+
+
+def test_what_cannot_be_used_does_not_keep_a_run_from_beginning():
+    job = Job("j", Settings(2, 60, *EMA))
+    job._learned = Learned(("a", "b"), {})
+    for worker in "ab":
+        job.join(worker, 0, 5.0, now=0.0)
+    assert close(job, 0, a=None, b=None) == [30, 30]
+
+
+def test_policy_that_needs_everybody_keeps_a_silent_worker():
+    job = job_of("a", "b", policy="static:shares=1/2")
+    job.hear("a", now=9.0)
+    assert job.expire(now=10.0) == []
+    assert job.workers == ("a", "b")
+
+
+def test_agreement_is_settled_when_the_missing_one_leaves():
+    job = job_of("a", "b")
+    job.agree("a", 3, 5, now=0.0)
+    assert job.agreed(3) is None
+    job.leave("b")
+    assert job.agreed(3).number == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"workers": 0}, "workers of a job must be >= 1"),
+        ({"total": 0}, "total of a job must be >= 1"),
+        ({"workers": 10_001, "total": 99_999}, "at most 10000"),
+        ({"total": 2**60}, r"at most 2\^53"),
+        ({"predictor": "oracle"}, "predictor must be one of"),
+    ],
+)
+def test_settings_are_checked(values, rule):
+    with pytest.raises(InvalidSetting, match=rule):
+        Settings(**{"workers": 2, "total": 8, **values})
+
+
+def test_memory_does_not_grow_with_the_iterations():
+    job = job_of("a", "b")
+    sizes = []
+    tracemalloc.start()
+    try:
+        for k in range(3_000):
+            close(job, k, **({"a": 10.0 + k % 7, "b": 10.0 + k % 5} if k else dict.fromkeys("ab")))
+            for worker in "ab":
+                job.agree(worker, k, job.plan_for(k).number, now=0.0)
+            if k in (1_000, 2_999):
+                gc.collect()
+                sizes.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    assert sizes[1] - sizes[0] < 20_000

@@ -1,0 +1,67 @@
+"""What outlives the manager: files of jobs."""
+
+import numpy as np
+import pytest
+
+from evenstep.errors import StateFileError
+from evenstep.manager.job import Job
+from evenstep.manager.saved import _parse, load_all, path_of, save
+from evenstep.manager.settings import Settings
+from tests.manager.managers import said
+
+
+def trained_job(settings):
+    job = Job("a.job@x:1", settings)
+    for worker in ("w0", "w1"):
+        job.join(worker, 0, 5.0, now=0.0)
+    for k, speeds in enumerate([(None, None), (10.0, 20.0), (10.0, 30.0)]):
+        for worker, speed in zip(("w0", "w1"), speeds, strict=True):
+            job.report(said(worker, k, speed), None, now=0.0)
+    return job
+
+
+@pytest.mark.parametrize("predictor", ["ema", "best_of"])
+@pytest.mark.parametrize("policy", ["proportional", "equal_finish", "stepwise", "even"])
+def test_job_is_the_same_after_a_restart(tmp_path, policy, predictor):
+    job = trained_job(Settings(2, 60, policy, predictor))
+    save(tmp_path, job.saved())
+    (found,) = load_all(tmp_path, complain=pytest.fail)
+    again = Job.restored(found, now=100.0)
+    assert (again.name, again.settings, again.workers) == (job.name, job.settings, job.workers)
+    assert again.iteration == job.iteration == 3
+    assert again.expire(now=104.0) == []
+    for either in (job, again):
+        for worker, speed in (("w0", 12.0), ("w1", 24.0)):
+            either.report(said(worker, 3, speed), None, now=101.0)
+    plans = [either.plan_for(3) for either in (job, again)]
+    made = [(plan.number, plan.sizes.tolist()) for plan in plans if plan is not None]
+    assert made == [made[0]] * 2
+
+
+def test_flipped_bit_is_found_or_harmless(tmp_path):
+    job = trained_job(Settings(2, 60, "proportional", "ema"))
+    save(tmp_path, job.saved())
+    content = path_of(tmp_path, job.name).read_bytes()
+    found = 0
+    for at in range(0, len(content), 13):
+        flipped = content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :]
+        try:
+            saved = _parse(flipped)
+        except StateFileError:
+            found += 1
+        else:
+            ours, theirs = saved.running, job.saved().running
+            assert ours is not None and theirs is not None
+            for name, array in theirs.state.items():
+                np.testing.assert_array_equal(ours.state[name], array)
+    assert found > len(content) / 13 / 3
+
+
+def test_names_of_jobs_have_files_of_their_own(tmp_path):
+    names = ["a", "A", "a.b", "a:b", "a-b", "a@b", "_", "x" * 128]
+    paths = {path_of(tmp_path, name) for name in names}
+    assert len(paths) == len(names)
+    assert {path.parent for path in paths} == {tmp_path}
+    for name in names:
+        save(tmp_path, Job(name, Settings(1, 8)).saved())
+    assert sorted(s.job for s in load_all(tmp_path, complain=pytest.fail)) == sorted(names)

@@ -1,0 +1,304 @@
+"""A real manager, and workers that talk to it."""
+
+import signal
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
+from evenstep.manager.line import Line, Where
+from tests.manager.managers import boundary, running, said, together, until
+
+
+def test_workers_get_one_plan_that_fits_their_speeds(manager, job):
+    clients = [
+        manager.connect(job, f"w{i}", workers=2, total=60, policy="proportional", predictor="ema")
+        for i in range(2)
+    ]
+    first = boundary(clients, 0)
+    assert [plan.sizes.tolist() for plan in first] == [[30, 30]] * 2
+    second = boundary(clients, 1, 10.0, 20.0)
+    assert [(plan.number, plan.iteration, plan.sizes.tolist()) for plan in second] == [
+        (1, 1, [20, 40])
+    ] * 2
+    assert [client.batch_size for client in clients] == [20, 40]
+    assert clients[0].workers == ("w0", "w1")
+    for client in clients:
+        client.leave()
+
+
+def test_reply_waits_for_the_last_member_and_uses_its_report(manager, job):
+    a, b = (
+        manager.connect(job, w, workers=2, total=60, policy="proportional", predictor="ema")
+        for w in "ab"
+    )
+    boundary([a, b], 0)
+    plans = []
+    waiting = threading.Thread(target=lambda: plans.append(a.boundary(said("a", 1, 10.0))))
+    waiting.start()
+    until(lambda: _reported(manager, job) == {"a": True, "b": False}, "the report of a")
+    assert plans == []
+    b.boundary(said("b", 1, 50.0))
+    waiting.join()
+    assert plans[0].sizes.tolist() == [10, 50]
+    a.close(), b.close()
+
+
+def _reported(manager, job):
+    return {w["worker"]: w["reported"] for w in manager.status()[job]["workers"]}
+
+
+def test_job_is_created_on_the_command_line_and_shown(manager, job):
+    said_so = manager.command("create", job, "--workers", 2, "--total", 64, "--policy", "even")
+    assert said_so == f"job {job}: 2 workers, 64 samples an iteration\n"
+    status = manager.status()[job]
+    assert (status["running"], status["settings"]["policy"], status["workers"]) == (
+        False, "even", [],
+    )  # fmt: skip
+    assert f"{job}: waiting for 2 workers; total 64, even, best_of" in manager.command("status")
+    clients = [manager.connect(job, w) for w in "ab"]
+    boundary(clients, 0)
+    lines = manager.command("status", job).splitlines()
+    assert lines[0].startswith(f"{job}: at iteration 1, plan 0; total 64")
+    assert lines[1] == "  a: batch size 32, connected, not reported"
+    for client in clients:
+        client.leave()
+
+
+def test_job_with_other_settings_or_without_any_is_refused(manager, job):
+    with pytest.raises(Refused, match="there is no job") as unknown:
+        manager.connect(job, "a")
+    assert unknown.value.problem == "UNKNOWN_JOB"
+    with manager.connect(job, "a", workers=2, total=64):
+        with pytest.raises(Refused, match=r"settings of job .* must stay") as other:
+            manager.connect(job, "b", workers=2, total=65)
+        assert other.value.problem == "INVALID"
+
+
+def test_two_workers_with_one_name_are_refused_while_the_first_is_connected(manager, job):
+    first = manager.connect(job, "a", workers=1, total=8)
+    with pytest.raises(Refused, match="is there already") as taken:
+        manager.connect(job, "a")
+    assert taken.value.problem == "NAME_TAKEN"
+    assert first.boundary(said("a", 0)).sizes.tolist() == [8]
+    first.close()
+    until(lambda: not manager.status()[job]["workers"][0]["connected"], "the loss of a")
+    second = manager.connect(job, "a", iteration=1)
+    assert second.boundary(said("a", 1)).sizes.tolist() == [8]
+    second.leave()
+
+
+def test_worker_of_another_job_is_refused_on_a_line_that_is_taken(manager, job):
+    line = Line(Where(manager.address), 5.0)
+    types = _types()
+    settings = types.Settings(workers=1, total=8)
+
+    def entry(name, worker):
+        return types.Entry(job=name, worker=worker, iteration=0, lease=5.0, settings=settings)
+
+    line.call("join", 5.0, entry=entry(job, "a"))
+    for name, worker in ((job, "b"), (f"{job}-other", "a")):
+        with pytest.raises(Refused, match="this connection is that of worker a") as wrong:
+            line.call("join", 5.0, entry=entry(name, worker))
+        assert wrong.value.problem == "OUT_OF_TURN"
+    line.close()
+
+
+def test_call_without_a_worker_is_refused(manager):
+    line = Line(Where(manager.address), 5.0)
+    for name in ("renew", "leave"):
+        with pytest.raises(Refused, match="join first") as refused:
+            line.call(name, 5.0)
+        assert refused.value.problem == "MEMBERSHIP"
+    line.close()
+
+
+def _types():
+    from evenstep.manager.idl import types
+
+    return types()
+
+
+def test_unknown_version_gets_a_clear_answer(manager, monkeypatch):
+    monkeypatch.setattr("evenstep.manager.line.VERSION", 99)
+    with pytest.raises(Refused, match="speaks version 1, got 99") as refused:
+        Line(Where(manager.address), 5.0)
+    assert refused.value.problem == "VERSION"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"workers": 2}, "given together"),
+        ({"workers": 8, "total": 4}, "add up to 8"),
+        ({"workers": 2, "total": 4, "policy": "best"}, "policy must be one of"),
+        ({"workers": 2, "total": 4, "lease": -1.0}, "lease must be from 0"),
+        ({"workers": 2, "total": 4, "agree": True, "blocking": False}, "blocking=True"),
+    ],
+)
+def test_mistakes_are_told_before_the_first_iteration(manager, job, options, rule):
+    with pytest.raises(ValueError, match=rule):
+        manager.connect(job, "a", **options)
+
+
+def test_names_are_checked(manager):
+    for bad in ("", "../x", "a b", "ü", "x" * 129):
+        with pytest.raises(InvalidSetting, match="name of a job"):
+            manager.connect(bad, "a")
+
+
+def test_report_of_somebody_else_is_an_error_here(manager, job):
+    with (
+        manager.connect(job, "a", workers=1, total=8) as client,
+        pytest.raises(InvalidReport, match="must be that of worker a, got b"),
+    ):
+        client.boundary(said("b", 0))
+
+
+def test_no_manager_is_an_error_that_names_its_address():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = "{}:{}".format(*free.getsockname())
+    from evenstep import connect
+
+    with pytest.raises(ManagerUnreachable, match=address):
+        connect(address, "j", "a", workers=1, total=8, patience=0.1)
+
+
+def test_first_plan_that_does_not_come_in_time_is_an_error(manager, job):
+    with (
+        manager.connect(job, "a", workers=2, total=8, timeout=0.2) as client,
+        pytest.raises(Unplanned, match=r"no plan yet: .* 1 to join"),
+    ):
+        client.boundary(said("a", 0))
+
+
+def test_many_jobs_do_not_know_each_other(manager, job):
+    clients = {
+        (j, w): manager.connect(
+            f"{job}-{j}", w, workers=2, total=10 * (j + 1), policy="proportional", predictor="ema"
+        )
+        for j in range(10)
+        for w in "ab"
+    }
+    stalled = clients.pop((0, "b"))
+    for k in range(3):
+        keys = [key for key in clients if key[0] != 0]
+        plans = together(
+            *(lambda c=clients[key], k=k: c.boundary(said(c.worker, k, 10.0)) for key in keys)
+        )
+        assert [plan.total for plan in plans] == [10 * (j + 1) for j, _ in keys]
+    assert manager.status()[f"{job}-0"]["iteration"] == 0
+    for client in (stalled, *clients.values()):
+        client.close()
+
+
+def test_slow_and_half_open_connections_hold_nobody_up(manager, job):
+    host, port = manager.address.split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(50)]
+    for i, line in enumerate(silent):
+        # Half a length, a length and nothing, half a message.
+        line.sendall([b"\0\0", struct.pack("!i", 100), struct.pack("!i", 100) + b"\x80\x01"][i % 3])
+    clients = [manager.connect(job, w, workers=2, total=8) for w in "ab"]
+    for k in range(20):
+        boundary(clients, k)
+    for client in clients:
+        client.leave()
+    for line in silent:
+        line.close()
+
+
+def test_non_blocking_worker_does_not_wait_for_the_others(manager, job):
+    a, b = (
+        manager.connect(
+            job, w, workers=2, total=60, policy="proportional", predictor="ema", blocking=False
+        )
+        for w in "ab"
+    )
+    boundary([a, b], 0)
+    # b stays away: a goes on with the plan that it has.
+    for k in range(1, 50):
+        assert a.boundary(said("a", k, 10.0)).sizes.tolist() == [30, 30]
+    b.boundary(said("b", 48, 20.0))
+    b.boundary(said("b", 49, 20.0))
+    until(lambda: a.newest >= 0 and b.newest >= 0 and a.newest == b.newest, "the same plans")
+    a.close(), b.close()
+
+
+def test_non_blocking_plans_arrive_in_the_background(manager, job):
+    clients = [
+        manager.connect(
+            job, w, workers=2, total=60, policy="proportional", predictor="ema", blocking=False
+        )
+        for w in "ab"
+    ]
+    boundary(clients, 0)
+    k = 0
+
+    def goes_on():
+        nonlocal k
+        k += 1
+        boundary(clients, k, 10.0, 20.0)
+        return all(client.newest > 0 for client in clients)
+
+    until(goes_on, "a plan for the speeds")
+    smallest = min(client.newest for client in clients)
+    plans = [client.numbered(smallest) for client in clients]
+    assert [plan.sizes.tolist() for plan in plans] == [[20, 40]] * 2
+    for client in clients:
+        client.leave()
+
+
+def test_agreement_is_the_newest_plan_that_all_hold(manager, job):
+    clients = [
+        manager.connect(
+            job, w, workers=2, total=60, policy="proportional", predictor="ema", agree=True
+        )
+        for w in "ab"
+    ]
+    boundary(clients, 0)
+    plans = boundary(clients, 1, 10.0, 20.0)
+    assert [plan.sizes.tolist() for plan in plans] == [[20, 40]] * 2
+    # One that has missed a plan holds everybody at the last common one.
+    del clients[1]._holding._held[1]
+    plans = together(*(lambda c=client: c.agree(2) for client in clients))
+    assert [plan.number for plan in plans] == [0, 0]
+    for client in clients:
+        client.leave()
+
+
+def test_agreement_that_fails_for_one_fails_for_all_and_keeps_the_last_common_plan(manager, job):
+    a, b = (
+        manager.connect(job, w, workers=2, total=60, policy="proportional", predictor="ema")
+        for w in "ab"
+    )
+    boundary([a, b], 0)
+    boundary([a, b], 1, 10.0, 20.0)
+    a.numbered(0), b.numbered(0)
+    assert a.agree(1, timeout=0.1).number == 0
+    assert b.agree(1, timeout=5.0).number == 0
+    assert [plan.number for plan in together(lambda: a.agree(2), lambda: b.agree(2))] == [1, 1]
+    a.close(), b.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_is_clean_and_says_what_was_kept(tmp_path, number):
+    with running("--state", tmp_path / "state", log=tmp_path / "log") as manager:
+        client = manager.connect("j", "a", workers=2, total=8, timeout=30.0)
+        failed = []
+
+        def wait():
+            with pytest.raises(Unplanned):
+                failed.append(client.boundary(said("a", 0)))
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        until(lambda: manager.status()["j"]["workers"], "the worker")
+        time.sleep(0.1)
+        last = manager.stop(number)
+        assert last == f"evenstep manager: stopped; 1 jobs, kept in {tmp_path / 'state'}\n"
+        waiting.join(5.0)
+        assert not waiting.is_alive() and failed == []
+        client.close()
