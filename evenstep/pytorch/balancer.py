@@ -50,7 +50,7 @@ from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import Settings, choose_predictor
-from evenstep.pytorch.straggler import Checkpoint, check_bench, check_straggler, leave
+from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.transports.slots import Row, digest
@@ -119,7 +119,7 @@ class Balancer:
         check_hook(comm_hook)
         check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
-        check_bench(self.minimum, self.fewest, granularity)
+        settings.check_retries(self.fewest)
         self._checkpoint = checkpoint
         self._limit = BatchLimit(
             settings.limit_of(self.worker, self.num_workers), self.fewest, peak_memory(device)
@@ -245,7 +245,7 @@ class Balancer:
         self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
         if has_batch_norm(model):
             self.fewest = 2
-            check_bench(self.minimum, self.fewest, self._settings.granularity)
+            self._settings.check_retries(self.fewest)
 
     def mean(self, value: float | torch.Tensor, count: float | torch.Tensor | None = None) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.

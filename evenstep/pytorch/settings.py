@@ -45,6 +45,15 @@ class Settings:
             policy = policy or "equal_finish"
         return choose_policy(self.mode, policy, self.shares, device)
 
+    def check_retries(self, fewest: int) -> None:
+        """Raise InvalidSetting where a benched worker would be tried again with too few samples."""
+        is_ours = self.policy is None or isinstance(self.policy, str)
+        if self.minimum == 0 and self.granularity < fewest and is_ours:
+            raise InvalidSetting(
+                f"granularity must be at least {fewest} where workers may be benched and the model "
+                f"has BatchNorm, as who is tried again gets one granule, got {self.granularity}"
+            )
+
     def _check_bench(self) -> None:
         if self.mode != "balanced" or self.minimum > 0:
             raise InvalidSetting(

@@ -74,12 +74,3 @@ def leave(worker: int, name: str, straggler: int) -> None:
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(_FAREWELL)
     raise SystemExit(f"evenstep: the agent of worker {name} must end within {_FAREWELL:g} s")
-
-
-def check_bench(minimum: int, fewest: int, granularity: int) -> None:
-    """Raise InvalidSetting where a worker that may be benched could get too few samples."""
-    if minimum == 0 and granularity < fewest:
-        raise InvalidSetting(
-            f"granularity must be at least {fewest} where workers may be benched and the model has "
-            f"BatchNorm, as who is tried again gets one granule, got {granularity}"
-        )
