@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.core.arrays import Ints
-from evenstep.pytorch.held import Held
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.weighing import COUNT_WIDTH, Weighing, check_slots
 from evenstep.transports.slots import WIDTH, Row
 
@@ -79,7 +79,7 @@ class GradientExchange(Generic[Ticket]):
         group: dist.ProcessGroup,
         weighing: Weighing,
         ready: Callable[[], tuple[Row, Ticket] | None],
-        held: Held,
+        handed: Handed,
         user_hook: UserHook | None = None,
         lag: int = 0,
     ) -> None:
@@ -88,7 +88,7 @@ class GradientExchange(Generic[Ticket]):
         self._worker = dist.get_rank(group)
         self._weighing = weighing
         self._ready = ready
-        self._held = held
+        self._handed = handed
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
@@ -103,7 +103,7 @@ class GradientExchange(Generic[Ticket]):
         # First of all, so that what follows does not count as this worker's own work.
         last = self._ready() if bucket.is_last() else None
         exchanged = self._exchange(bucket, last)
-        return self._weighing.divided(exchanged, bucket, self._newest_counts, self._held)
+        return self._weighing.divided(exchanged, bucket, self._newest_counts, self._handed)
 
     def _exchange(
         self, bucket: GradBucket, last: tuple[Row, Ticket] | None
@@ -176,15 +176,15 @@ class GradientExchange(Generic[Ticket]):
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum a tensor in place over the workers; the future gives `result()` afterwards."""
         # A view, of which the process group is the only one to know.
-        handed = self._held.hand(tensor.view(-1))
-        work = dist.all_reduce(handed, group=self._group, async_op=True)
+        view = self._handed.watch(tensor.view(-1))
+        work = dist.all_reduce(view, group=self._group, async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
 
         def arrived(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             done.value()  # Raises what went wrong.
             return result()
 
-        return future.then(self._held.hand(arrived))
+        return future.then(self._handed.watch(arrived))
 
     def _carry(
         self, buffer: torch.Tensor, row: Row, ticket: Ticket
@@ -230,7 +230,7 @@ class GradientExchange(Generic[Ticket]):
             self._arrive(rows, ticket)
             return exchanged.value()
 
-        return torch.futures.collect_all([exchanged, summed]).then(self._held.hand(both))
+        return torch.futures.collect_all([exchanged, summed]).then(self._handed.watch(both))
 
     def _write(self, row: Row, rows: torch.Tensor) -> None:
         rows.zero_()

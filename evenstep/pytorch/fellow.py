@@ -18,7 +18,7 @@ from evenstep.measure.timer import Timer
 from evenstep.pytorch.buffers import has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import check_hook, check_model
 from evenstep.pytorch.exchange import GradientExchange, UserHook
-from evenstep.pytorch.held import Held
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.hooking import register
 from evenstep.pytorch.weighing import Weighing
 
@@ -48,7 +48,7 @@ class Fellow:
         model: DistributedDataParallel,
         leader: GradientExchange[Any],
         timer: Timer,
-        held: Held,
+        handed: Handed,
         comm_hook: UserHook | None,
     ) -> None:
         check_hook(comm_hook)
@@ -56,7 +56,7 @@ class Fellow:
         self._leader = leader
         self._timer = timer
         self._exchange: GradientExchange[Any] = GradientExchange(
-            model.process_group, Weighing(1), self._ready, held, comm_hook
+            model.process_group, Weighing(1), self._ready, handed, comm_hook
         )
         stop_broadcasting(model)
         register(model, self)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from evenstep.errors import DivergedPlans
-from evenstep.pytorch.held import Held
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.iteration import Iteration
 from evenstep.transports.slots import digest
 
@@ -24,11 +24,11 @@ class Trail:
         digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
         self._hash = zlib.crc32(digested, self._hash)
 
-    def check(self, group: dist.ProcessGroup, held: Held) -> None:
+    def check(self, group: dist.ProcessGroup, handed: Handed) -> None:
         """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
         everybody = torch.zeros(dist.get_world_size(group), dtype=torch.int64)
         everybody[dist.get_rank(group)] = self._hash
-        dist.all_reduce(held.hand(everybody), group=group)
+        dist.all_reduce(handed.watch(everybody), group=group)
         for worker, theirs in enumerate(everybody.tolist()):
             if theirs != everybody[0]:
                 raise DivergedPlans(

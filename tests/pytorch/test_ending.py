@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.held import Held
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.hooking import _Kept
 from tests.pytorch.setup import data, net
 
@@ -24,37 +24,37 @@ class Thing:
 
 
 def test_waits_until_nothing_handed_is_held_any_more():
-    held = Held()
-    things = [held.hand(Thing()) for _ in range(3)]
-    assert not held.wait(patience=0.01)
+    handed = Handed()
+    things = [handed.watch(Thing()) for _ in range(3)]
+    assert not handed.wait(patience=0.01)
     timer = threading.Timer(0.05, things.clear)
     timer.start()
-    assert held.wait()
+    assert handed.wait()
     assert not things
     timer.join()
 
 
 def test_holds_nothing_of_what_was_handed_itself():
-    held = Held()
+    handed = Handed()
     for _ in range(1000):
-        held.hand(Thing())
-    assert held.wait(patience=0)
-    assert len(held._handed) == 1
+        handed.watch(Thing())
+    assert handed.wait(patience=0)
+    assert len(handed._watched) == 1
 
 
 def train_and_watch(counts):
     """Train for an epoch; return what was handed to the process group, and whether it was kept."""
     model = DistributedDataParallel(net(torch.float64), bucket_cap_mb=0.0005)
     balancer = Balancer(model, 16, summary=False)
-    handed = []
-    hand = balancer._held.hand
-    balancer._held.hand = lambda thing: handed.append(type(thing).__name__) or hand(thing)  # type: ignore[func-returns-value, method-assign]
+    types = []
+    watch = balancer._handed.watch
+    balancer._handed.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
     for samples, labels in balancer.loader(data(32, torch.float64)):
         loss = F.cross_entropy(model(samples), labels)
         (balancer.weigh(loss, len(labels)) if counts else loss).backward()
     balancer.mean(1.0)
     balancer.close()
-    return set(handed), balancer._held.wait(patience=20)
+    return set(types), balancer._handed.wait(patience=20)
 
 
 @pytest.mark.distributed

@@ -15,28 +15,28 @@ from typing import Any, TypeVar
 
 Thing = TypeVar("Thing")
 
-_PATIENCE = 10.0
-"""Seconds to wait at exit, in case that something else holds on for good."""
+_PATIENCE = 5.0
+"""Seconds to wait at exit: an exchange that others left unfinished is held for much longer."""
 
 
-class Held:
+class Handed:
     """Watches what was handed to a process group, and holds nothing of it itself."""
 
     def __init__(self) -> None:
-        self._handed: deque[weakref.ref[Any]] = deque()
+        self._watched: deque[weakref.ref[Any]] = deque()
         atexit.register(self.wait)
 
-    def hand(self, thing: Thing) -> Thing:
+    def watch(self, thing: Thing) -> Thing:
         """Return a tensor or a callback that is about to be handed to a process group."""
-        while self._handed and self._handed[0]() is None:
-            self._handed.popleft()
-        self._handed.append(weakref.ref(thing))
+        while self._watched and self._watched[0]() is None:
+            self._watched.popleft()
+        self._watched.append(weakref.ref(thing))
         return thing
 
     def wait(self, patience: float = _PATIENCE) -> bool:
         """Wait until nothing is held any more; return whether that is so."""
         deadline = time.monotonic() + patience
-        while any(handed() is not None for handed in self._handed):
+        while any(watched() is not None for watched in self._watched):
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.001)
