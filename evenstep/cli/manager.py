@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ from evenstep.manager.access import (
     read_token,
 )
 from evenstep.manager.line import Line, Where
+from evenstep.manager.logs import FORMATS, set_up
 from evenstep.manager.messages import from_settings
 from evenstep.manager.serving import Options, serve
 from evenstep.manager.settings import Settings, check_name
@@ -51,9 +51,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_it.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help=f"where /metrics and /healthz are; default: {DEFAULT_HTTP_ADDRESS}; off: nowhere",
+        help=f"for /metrics, /events, /healthz; default: {DEFAULT_HTTP_ADDRESS}; off: nowhere",
     )
     run_it.add_argument("--state", metavar="DIR", type=Path, help="where jobs outlive the manager")
+    run_it.add_argument(
+        "--logs", metavar="DIR", type=Path, help="where every run of a job gets a run log"
+    )
+    run_it.add_argument(
+        "--log-format", choices=FORMATS, default="text", help="of its own log lines; text"
+    )
     run_it.add_argument("--token-file", metavar="FILE", help="the token that clients must know")
     run_it.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
     run_it.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
@@ -83,11 +89,10 @@ def _listen(args: argparse.Namespace) -> int:
         warning = check_exposure(host, options.token is not None, has_tls, args.insecure)
         if warning:
             print(f"evenstep manager: {warning}", file=sys.stderr)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    if options.state is not None:
-        options.state.mkdir(parents=True, exist_ok=True)
+    set_up(args.log_format)
+    for folder in (options.state, options.logs):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(serve(options, lambda text: print(f"evenstep manager: {text}", flush=True)))
     return 0
 
@@ -101,6 +106,7 @@ def _options(args: argparse.Namespace) -> Options:
         http=None if http == "off" else parse_address(http, DEFAULT_HTTP_PORT),
         must_have_http=args.http is not None,
         state=args.state,
+        logs=args.logs,
         token=read_token(args.token_file) if args.token_file else None,
         tls=listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None,
     )

@@ -65,7 +65,7 @@ class Jobs:
         if len(self._jobs) >= self._max_jobs:
             raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
         job = self._jobs[str(name)] = Job(str(name), settings, self.news)
-        self.news.tell(Happening("created", job.name, details=asdict(settings)))
+        self.news.tell(Happening("created", job.name, details={"settings": asdict(settings)}))
         return job
 
     def changed(self) -> list[saved.Saved]:

@@ -25,6 +25,7 @@ OTHERS = {
     "http_connections": "Connections to the HTTP port.",
     "event_followers": "Connections that follow the event stream.",
     "run_log_failures": "Run logs that ended early because of the disk.",
+    "run_log_left_out": "Iterations that are in no run log because the disk was too slow.",
 }
 """What other parts of a manager have to show, each with its meaning."""
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from evenstep.manager.access import is_loopback, is_token
+from evenstep.manager.events import EventStream
+from evenstep.manager.following import MAX_FOLLOWERS, follow
 from evenstep.manager.metrics import render
 from evenstep.manager.snapshot import Snapshot
 from evenstep.manager.web import Answer, Request, plain
@@ -26,16 +28,18 @@ class Pages:
         self,
         snapshot: Callable[[], Snapshot],
         problem: Callable[[], str | None],
+        events: EventStream,
         token: str | None = None,
         local: bool = True,
     ) -> None:
         self._snapshot = snapshot
         self._problem = problem
+        self._stream = events
         self._token = token
         self._local = local
         self._renderer = ThreadPoolExecutor(1, "evenstep-metrics")
         self._open: dict[str, Page] = {"/healthz": self._health, "/livez": self._life}
-        self._guarded: dict[str, Page] = {"/metrics": self._metrics}
+        self._guarded: dict[str, Page] = {"/metrics": self._metrics, "/events": self._events}
 
     async def respond(self, request: Request) -> Answer:
         try:
@@ -75,6 +79,16 @@ class Pages:
         loop = asyncio.get_running_loop()
         text, kind = await loop.run_in_executor(self._renderer, render, self._snapshot(), accept)
         return Answer(200, text, kind)
+
+    async def _events(self, request: Request) -> Answer:
+        if self._stream.num_followers >= MAX_FOLLOWERS:
+            return plain(503, f"{MAX_FOLLOWERS} follow already", ("Retry-After", "10"))
+        last = request.headers.get("last-event-id")
+        if last is not None and not (last.isascii() and last.isdecimal() and len(last) < 20):
+            return plain(400, "Last-Event-ID must be the number of an event")
+        job = parse_qs(urlsplit(request.target).query).get("job", [None])[0]
+        stream = follow(self._stream, None if last is None else int(last), job)
+        return Answer(200, content_type="text/event-stream; charset=utf-8", stream=stream)
 
 
 def _bearer(request: Request) -> str:

@@ -7,16 +7,19 @@ import contextlib
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from evenstep.errors import EvenstepError
 from evenstep.manager.access import is_loopback
 from evenstep.manager.endpoint import Endpoint
+from evenstep.manager.events import EventStream
 from evenstep.manager.jobs import Jobs
+from evenstep.manager.logs import log_news
 from evenstep.manager.news import News
 from evenstep.manager.pages import Pages
+from evenstep.manager.run_logs import RunLogs
 from evenstep.manager.service import Service
 from evenstep.manager.snapshot import Snapshot, snapshot_of
 from evenstep.manager.web import HttpPort
@@ -36,6 +39,8 @@ class Options:
     must_have_http: bool = True
     """Whether it does not start where that address is taken."""
     state: Path | None = None
+    logs: Path | None = None
+    """The folder of run logs, one for every run of a job."""
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
 
@@ -43,12 +48,24 @@ class Options:
 async def serve(options: Options, say: Callable[[str], None]) -> None:
     """Serve until the process is told to stop; `say` is told where, and what was kept."""
     clock = asyncio.get_running_loop().time
-    jobs = Jobs(options.state, news=News())
-    jobs.recover(clock())
+    news = News()
+    news.listen(log_news)
+    events = EventStream()
+    news.listen(events.hear)
+    jobs = Jobs(options.state, news=news)
     service = Service(jobs, clock, options.token)
     endpoint = Endpoint(service, options.tls)
 
-    async with _http(options, service, endpoint) as urls:
+    async with contextlib.AsyncExitStack() as stack:
+        run_logs = None
+        if options.logs is not None:
+            run_logs = RunLogs(options.logs, lambda name: jobs.find(name).settings)
+            news.listen(stack.enter_context(run_logs).hear)
+        jobs.recover(clock())
+        urls: list[str] = []
+        if options.http is not None:
+            sight = _Sight(service, endpoint, events, run_logs)
+            urls = await _be_seen(options, options.http, sight, stack)
 
         def ready(where: str) -> None:
             # What is there now stays: the collector need not look at it between two reports.
@@ -63,37 +80,45 @@ async def serve(options: Options, say: Callable[[str], None]) -> None:
     say(f"stopped; {_kept(jobs, options.state)}")
 
 
-@contextlib.asynccontextmanager
-async def _http(options: Options, service: Service, endpoint: Endpoint) -> AsyncIterator[list[str]]:
-    """Let the manager be looked at while the block runs, if it can be; tell where."""
-    if options.http is None:
-        yield []
-        return
+@dataclass(frozen=True, eq=False)
+class _Sight:
+    """The parts of a manager that there is something to see of."""
 
-    def snapshot() -> Snapshot:
+    service: Service
+    endpoint: Endpoint
+    events: EventStream
+    run_logs: RunLogs | None
+
+    def snapshot(self, port: HttpPort) -> Snapshot:
         return snapshot_of(
-            service,
-            connections=endpoint.num_connections,
+            self.service,
+            connections=self.endpoint.num_connections,
             http_connections=port.num_connections,
+            event_followers=self.events.num_followers,
+            run_log_failures=self.run_logs.num_failures if self.run_logs else 0,
+            run_log_left_out=self.run_logs.num_left_out if self.run_logs else 0,
         )
 
-    def problem() -> str | None:
-        return "the state cannot be written" if service.jobs.unwritten else None
+    def problem(self) -> str | None:
+        return "the state cannot be written" if self.service.jobs.unwritten else None
 
-    pages = Pages(snapshot, problem, options.token, local=is_loopback(options.http[0]))
+
+async def _be_seen(
+    options: Options, address: Address, sight: _Sight, stack: contextlib.AsyncExitStack
+) -> list[str]:
+    """Open the HTTP port until the stack is left, and return where it is, if it could be opened."""
+    local = is_loopback(address[0])
+    pages = Pages(lambda: sight.snapshot(port), sight.problem, sight.events, options.token, local)
     port = HttpPort(pages.respond)
-    async with contextlib.AsyncExitStack() as stack:
-        stack.callback(pages.close)
-        urls: list[str] = []
-        try:
-            with _listening(options.http):
-                listening = port.listening(*options.http, options.tls)
-                urls = await stack.enter_async_context(listening)
-        except EvenstepError as error:
-            if options.must_have_http:
-                raise
-            _log.warning("going on without metrics: %s; give another address with --http", error)
-        yield urls
+    stack.callback(pages.close)
+    try:
+        with _listening(address):
+            return await stack.enter_async_context(port.listening(*address, options.tls))
+    except EvenstepError as error:
+        if options.must_have_http:
+            raise
+        _log.warning("going on without metrics: %s; give another address with --http", error)
+        return []
 
 
 @contextlib.contextmanager

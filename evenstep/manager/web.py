@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -43,7 +43,7 @@ class Answer:
     text: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
-    stream: AsyncIterator[bytes] | None = None
+    stream: AsyncGenerator[bytes, None] | None = None
 
 
 def plain(status: int, text: str, *headers: tuple[str, str]) -> Answer:
@@ -159,8 +159,9 @@ async def _send(
     elif answer.stream is None:
         await pass_on(h11.Data(data=answer.text))
     else:
-        async for text in answer.stream:
-            await pass_on(h11.Data(data=text))
+        async with contextlib.aclosing(answer.stream) as texts:
+            async for text in texts:
+                await pass_on(h11.Data(data=text))
     await pass_on(h11.EndOfMessage())
 
 

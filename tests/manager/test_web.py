@@ -33,7 +33,7 @@ def test_health_and_life(manager):
 
 def test_other_pages_and_methods_are_refused(manager):
     status, text = manager.get("/secrets")
-    assert (status, text) == (404, "there are /healthz, /livez, /metrics\n")
+    assert (status, text) == (404, "there are /healthz, /livez, /metrics, /events\n")
     for method in ("POST", "DELETE", "OPTIONS"):
         answer = talk(
             manager.url, f"{method} /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
@@ -95,7 +95,7 @@ def test_token_is_needed_for_all_but_health(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     with running("--token-file", tmp_path / "token", log=tmp_path / "log") as manager:
         assert manager.get("/healthz") == (200, "ok\n")
-        for path in ("/metrics",):
+        for path in ("/metrics", "/events"):
             for given in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": TOKEN}):
                 status, text = manager.get(path, **given)
                 assert (status, TOKEN in text) == (401, False)
