@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ from evenstep.manager.serving import Options, serve
 from evenstep.manager.settings import Settings, check_name
 
 _PATIENCE = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,18 +86,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _listen(args: argparse.Namespace) -> int:
     options = _options(args)
-    addresses = [options.listen, *([options.http] if options.http else [])]
-    for host in dict.fromkeys(host for host, _ in addresses):
-        has_tls = options.tls is not None
-        warning = check_exposure(host, options.token is not None, has_tls, args.insecure)
-        if warning:
-            print(f"evenstep manager: {warning}", file=sys.stderr)
     set_up(args.log_format)
+    _check_exposure(options, args.insecure)
     for folder in (options.state, options.logs):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(serve(options, lambda text: print(f"evenstep manager: {text}", flush=True)))
     return 0
+
+
+def _check_exposure(options: Options, insecure: bool) -> None:
+    """Refuse, or warn of, addresses where others could do harm."""
+    safe = options.token is not None, options.tls is not None
+    warnings = [check_exposure(options.listen[0], *safe, insecure)]
+    if options.http is not None:
+        warnings.append(check_exposure(options.http[0], *safe, insecure, "see the jobs"))
+    for warning in filter(None, warnings):
+        _log.warning("%s", warning)
 
 
 def _options(args: argparse.Namespace) -> Options:

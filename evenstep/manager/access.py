@@ -45,7 +45,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_exposure(host: str, has_token: bool, has_tls: bool, insecure: bool) -> str | None:
+def check_exposure(
+    host: str,
+    has_token: bool,
+    has_tls: bool,
+    insecure: bool,
+    harm: str = "change batch sizes",
+) -> str | None:
     """Return a warning where others could speak to the manager, or listen; refuse it by default."""
     missing = [name for name, there in (("token", has_token), ("TLS", has_tls)) if not there]
     if is_loopback(host) or not missing:
@@ -55,7 +61,7 @@ def check_exposure(host: str, has_token: bool, has_tls: bool, insecure: bool) ->
         raise InvalidSetting(
             f"a manager must listen on loopback, or have a token and TLS; got, {what}"
         )
-    return f"warning: {what}: anybody there can change batch sizes"
+    return f"{what}: anybody there can {harm}"
 
 
 def is_token(given: str, token: str | None) -> bool:

@@ -104,15 +104,20 @@ def test_token_is_needed_for_all_but_health(tmp_path):
         assert TOKEN not in manager.log
 
 
-def test_tls_holds_for_both_ports(tmp_path):
+def test_tls_holds_for_both_ports_and_a_probe_needs_no_token(tmp_path):
     certificate, key = make_certificate(tmp_path)
-    options = ("--tls-cert", certificate, "--tls-key", key)
+    (tmp_path / "token").write_text(TOKEN)
+    options = ("--tls-cert", certificate, "--tls-key", key, "--token-file", tmp_path / "token")
     with running(*options, log=tmp_path / "log") as manager:
         assert manager.url.startswith("https://")
         context = ssl.create_default_context(cafile=certificate)
         context.check_hostname = False
-        request = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-        answer = talk(manager.url, request, context)
+        head = b"GET %s HTTP/1.1\r\nHost: pod-7.example\r\n"
+        assert talk(manager.url, head % b"/healthz" + b"\r\n", context).endswith("ok\n")
+        request = head % b"/metrics" + b"\r\n"
+        assert status_of(talk(manager.url, request, context)) == 401
+        bearer = head % b"/metrics" + f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+        answer = talk(manager.url, bearer, context)
         assert status_of(answer) == 200
         assert "evenstep_jobs{" in answer
         with pytest.raises((OSError, IndexError)):
