@@ -20,14 +20,32 @@ from prometheus_client.samples import Sample
 from evenstep.manager.course import BUCKETS
 from evenstep.manager.snapshot import JobSnapshot, Snapshot
 
-OTHERS = {
-    "connections": "Connections to the Thrift port.",
-    "http_connections": "Connections to the HTTP port.",
-    "event_followers": "Connections that follow the event stream.",
-    "run_log_failures": "Run logs that ended early because of the disk.",
-    "run_log_left_out": "Iterations that are in no run log because the disk was too slow.",
+Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+
+OTHERS: dict[str, tuple[Family, str]] = {
+    "connections": (GaugeMetricFamily, "Connections to the Thrift port."),
+    "http_connections": (GaugeMetricFamily, "Connections to the HTTP port."),
+    "event_followers": (GaugeMetricFamily, "Connections that follow the event stream."),
+    "run_log_failures": (CounterMetricFamily, "Run logs that ended early because of the disk."),
+    "run_log_left_out": (
+        CounterMetricFamily,
+        "Iterations that are in no run log because the disk was too slow.",
+    ),
 }
 """What other parts of a manager have to show, each with its meaning."""
+
+_PER_JOB: list[tuple[str, Family, str, Callable[[JobSnapshot], float]]] = [
+    ("members", GaugeMetricFamily, "Workers of the job.", lambda job: len(job.members)),
+    ("connected", GaugeMetricFamily, "Those that are connected.", lambda job: job.num_connected),
+    ("iteration", GaugeMetricFamily, "k of the open boundary.", lambda job: job.iteration),
+    ("iterations", CounterMetricFamily, "Those with a plan.", lambda job: job.num_iterations),
+    (
+        "plan_changes",
+        CounterMetricFamily,
+        "Plans with a new number.",
+        lambda job: job.num_plan_changes,
+    ),
+]
 
 _AT_ONCE = 25
 """Lines after which other threads have their turn; less than a millisecond of work."""
@@ -99,30 +117,17 @@ def manager_families(snapshot: Snapshot) -> Iterator[Metric]:
         value=snapshot.num_write_failures,
     )
     for name, value in snapshot.others.items():
-        yield GaugeMetricFamily(f"evenstep_{name}", OTHERS[name], value=value)
+        make, meaning = OTHERS[name]
+        yield make(f"evenstep_{name}", meaning, value=value)
 
 
 def job_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
     """Yield the figures of jobs that have workers."""
-    gauges: list[tuple[str, str, Callable[[JobSnapshot], float]]] = [
-        ("members", "Workers of the job.", lambda job: len(job.members)),
-        ("connected", "Workers of the job that are connected.", lambda job: job.num_connected),
-        ("iteration", "The iteration whose boundary is open.", lambda job: job.iteration),
-    ]
-    for name, meaning, value_of in gauges:
-        gauge = GaugeMetricFamily(f"evenstep_{name}", meaning, labels=["job"])
+    for name, make, meaning, value_of in _PER_JOB:
+        family = make(f"evenstep_{name}", meaning, labels=["job"])
         for job in jobs:
-            gauge.add_metric([job.job], value_of(job))
-        yield gauge
-    counters: list[tuple[str, str, Callable[[JobSnapshot], float]]] = [
-        ("iterations", "Iterations that a plan was given for.", lambda job: job.num_iterations),
-        ("plan_changes", "Plans unlike the one before.", lambda job: job.num_plan_changes),
-    ]
-    for name, meaning, count_of in counters:
-        counter = CounterMetricFamily(f"evenstep_{name}", meaning, labels=["job"])
-        for job in jobs:
-            counter.add_metric([job.job], count_of(job))
-        yield counter
+            family.add_metric([job.job], value_of(job))
+        yield family
     decisions = HistogramMetricFamily(
         "evenstep_decision_seconds", "How long it took to decide on a plan.", labels=["job"]
     )

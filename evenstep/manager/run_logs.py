@@ -15,7 +15,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from evenstep.manager.course import Boundary
 from evenstep.manager.job_log import JobLog
@@ -49,16 +48,12 @@ class RunLogs:
         # Each is written by one thread only; the difference waits.
         self._num_given = self._num_taken = 0
 
-    def __enter__(self) -> RunLogs:
+    def start(self) -> None:
+        """Begin to write."""
         self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Write what was handed over, unless that takes too long."""
         self._queue.put(None)
         self._thread.join(_PATIENCE)
 

@@ -60,7 +60,9 @@ async def serve(options: Options, say: Callable[[str], None]) -> None:
         run_logs = None
         if options.logs is not None:
             run_logs = RunLogs(options.logs, lambda name: jobs.find(name).settings)
-            news.listen(stack.enter_context(run_logs).hear)
+            run_logs.start()
+            stack.callback(run_logs.close)
+            news.listen(run_logs.hear)
         jobs.recover(clock())
         urls: list[str] = []
         if options.http is not None:

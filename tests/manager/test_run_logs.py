@@ -1,7 +1,9 @@
 """Run logs of the manager: what stands in them, and that no disk can stop a job."""
 
+import contextlib
 import errno
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -35,6 +37,13 @@ class Course:
             self.job.report(said(worker, iteration, speed), None, now=0.0)
 
 
+@contextlib.contextmanager
+def writing(course):
+    course.logs.start()
+    yield
+    course.logs.close()
+
+
 def only_log(folder):
     (path,) = folder.glob("*.jsonl")
     return runlog.read(path)
@@ -65,7 +74,7 @@ def test_report_reads_the_log_of_a_job_that_ran_through_a_manager(tmp_path, caps
 
 
 def test_row_has_the_usage_and_prediction_of_its_start_and_the_times_of_its_end(tmp_path):
-    with (course := Course(tmp_path, "a", "b")).logs:
+    with writing(course := Course(tmp_path, "a", "b")):
         course.close(0, a=None, b=None)
         course.close(1, a=10.0, b=20.0)
         course.close(2, a=12.0, b=20.0)
@@ -84,7 +93,7 @@ def test_row_has_the_usage_and_prediction_of_its_start_and_the_times_of_its_end(
 
 
 def test_workers_that_come_and_go_change_the_arrays_and_the_end_is_told(tmp_path):
-    with (course := Course(tmp_path, "a", "b")).logs:
+    with writing(course := Course(tmp_path, "a", "b")):
         course.close(0, a=None, b=None)
         course.job.join("c", 0, 5.0, now=0.0)
         course.close(1, a=10.0, b=20.0)
@@ -106,7 +115,7 @@ def test_workers_that_come_and_go_change_the_arrays_and_the_end_is_told(tmp_path
 
 
 def test_job_that_goes_back_gets_another_log(tmp_path):
-    with (course := Course(tmp_path, "a", "b")).logs:
+    with writing(course := Course(tmp_path, "a", "b")):
         for k in range(3):
             course.close(k, a=10.0 if k else None, b=20.0 if k else None)
         for worker in "ab":
@@ -122,7 +131,7 @@ def test_job_that_goes_back_gets_another_log(tmp_path):
 
 def test_long_log_gets_thinner(tmp_path, monkeypatch):
     monkeypatch.setattr(job_log, "PORTION", 2_000)
-    with (course := Course(tmp_path, "a", "b")).logs:
+    with writing(course := Course(tmp_path, "a", "b")):
         for k in range(200):
             course.close(k, a=10.0 if k else None, b=20.0 if k else None)
     steps = np.diff(only_log(tmp_path).segments[0].iterations)
@@ -134,7 +143,7 @@ def test_disk_that_fails_is_reported_and_the_job_goes_on(tmp_path, monkeypatch, 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with (course := Course(tmp_path, "a", "b")).logs:
+    with writing(course := Course(tmp_path, "a", "b")):
         course.close(0, a=None, b=None)
         course.close(1, a=10.0, b=20.0)
         until(lambda: course.logs._num_given == course.logs._num_taken, "the writing")
@@ -152,7 +161,7 @@ def test_disk_that_fails_is_reported_and_the_job_goes_on(tmp_path, monkeypatch, 
 def test_folder_that_is_gone_is_tried_again_after_a_while(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(run_logs, "RETRY", 0.0)
     folder = tmp_path / "logs"
-    with (course := Course(folder, "a", "b")).logs:
+    with writing(course := Course(folder, "a", "b")):
         course.close(0, a=None, b=None)
         until(lambda: course.logs.num_failures == 1, "the failure")
         folder.mkdir()
@@ -168,9 +177,24 @@ def test_iterations_are_left_out_where_the_disk_is_too_slow(tmp_path, monkeypatc
     for k in range(10):
         course.close(k, a=10.0 if k else None, b=20.0 if k else None)
     assert course.logs.num_left_out == 6
-    with course.logs:
+    with writing(course):
         pass
     assert only_log(tmp_path).segments[0].iterations.tolist() == [0, 1, 2]
+
+
+def test_disk_that_fails_is_seen_and_a_real_job_goes_on(tmp_path):
+    folder = tmp_path / "logs"
+    with running("--logs", folder, log=tmp_path / "log") as manager:
+        shutil.rmtree(folder)
+        with manager.connect("j", "a", workers=1, total=8) as client:
+            for k in range(3):
+                assert client.boundary(said("a", k)).sizes.tolist() == [8]
+            until(
+                lambda: "evenstep_run_log_failures_total 1.0" in manager.get("/metrics")[1],
+                "the failure",
+            )
+            assert manager.get("/healthz")[0] == 200
+        assert "job j: its run log ends here, training goes on: [Errno 2]" in manager.log
 
 
 @pytest.mark.parametrize("name", ["a/../../b", "x" * 128, ":" * 128])
