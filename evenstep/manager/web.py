@@ -10,9 +10,10 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import h11
 
@@ -114,8 +115,12 @@ class HttpPort:
                 return
             is_head = request.method == "HEAD"
             answer = await self._answer(request)
-        await _send(connection, writer, answer, is_head)
-        await _part(reader, writer)
+        sending = _send(connection, writer, answer, is_head)
+        if answer.stream is None or is_head:
+            await sending
+            await _part(reader, writer)
+        else:
+            await _while_there(reader, sending)
 
     async def _answer(self, request: Request) -> Answer:
         try:
@@ -153,7 +158,8 @@ async def _send(
     ]
     if answer.stream is None:
         headers.append(("Content-Length", str(len(answer.text))))
-    await pass_on(h11.Response(status_code=answer.status, headers=headers))
+    phrase = HTTPStatus(answer.status).phrase
+    await pass_on(h11.Response(status_code=answer.status, headers=headers, reason=phrase.encode()))
     if is_head:
         pass
     elif answer.stream is None:
@@ -163,6 +169,22 @@ async def _send(
             async for text in texts:
                 await pass_on(h11.Data(data=text))
     await pass_on(h11.EndOfMessage())
+
+
+async def _while_there(reader: asyncio.StreamReader, sending: Coroutine[Any, Any, None]) -> None:
+    """Send a stream until it ends, or until the other end is gone, which is noticed at once."""
+
+    async def gone() -> None:
+        while await reader.read(MAX_HEAD):
+            pass
+
+    tasks = [asyncio.ensure_future(sending), asyncio.ensure_future(gone())]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _part(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

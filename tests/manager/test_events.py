@@ -20,7 +20,8 @@ from evenstep.manager.news import Happening, News
 from evenstep.manager.pages import Pages
 from evenstep.manager.settings import Settings
 from evenstep.manager.web import HttpPort
-from tests.manager.managers import PATIENCE, boundary, running, said
+from tests.manager.managers import PATIENCE, boundary, running, said, until
+from tests.manager.test_metrics import figures
 
 
 @contextlib.contextmanager
@@ -107,6 +108,16 @@ def test_lost_and_returning_workers_are_told(manager, job):
         again.close()
         kinds = [next_event()[1] for _ in range(6)]
     assert kinds == ["created", "joined", "begun", "back", "lost", "ended"]
+
+
+def test_follower_that_is_gone_is_noticed_at_once(manager):
+    def followers():
+        return figures(manager.get("/metrics")[1])["evenstep_event_followers",]
+
+    # Nothing ever happens to that job, so that nothing is sent either.
+    with following(manager, "/events?job=none"):
+        assert followers() == 1
+    until(lambda: followers() == 0, "the end of the follower")
 
 
 def test_wrong_last_event_is_refused(manager):

@@ -1,5 +1,7 @@
 """The HTTP port: who may see what, and what becomes of those who misbehave."""
 
+import contextlib
+import random
 import socket
 import ssl
 import urllib.parse
@@ -169,3 +171,25 @@ def test_health_says_that_the_state_cannot_be_written(tmp_path):
 
 def test_url_of_ipv6():
     assert web.url("::1", 1, has_tls=True) == "https://[::1]:1"
+
+
+def test_damaged_requests_harm_nobody(manager):
+    rng = random.Random(0)
+    whole = [
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain;version=1.0.0\r\n\r\n",
+        b"GET /events?job=a HTTP/1.1\r\nHost: localhost\r\nLast-Event-ID: 0\r\n\r\n",
+        b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n123456789",
+    ]
+    where = urllib.parse.urlsplit(manager.url)
+    for _ in range(150):
+        request = bytearray(rng.choice(whole))
+        for _ in range(rng.randrange(1, 5)):
+            request[rng.randrange(len(request))] = rng.randrange(256)
+        with socket.create_connection((where.hostname, where.port), PATIENCE) as line:
+            line.sendall(request[: rng.randrange(1, len(request) + 1)])
+            line.shutdown(socket.SHUT_WR)
+            if rng.random() < 0.5:
+                with contextlib.suppress(ConnectionError):
+                    line.recv(100)
+    assert manager.get("/healthz") == (200, "ok\n")
+    assert "Traceback" not in manager.log
