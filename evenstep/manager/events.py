@@ -19,8 +19,8 @@ from evenstep.core.arrays import Floats
 from evenstep.manager.course import Boundary
 from evenstep.manager.news import Happening
 
-MAX_EVENTS = 2_000
-MAX_ENTRIES = 200_000
+MAX_EVENTS = 1_000
+MAX_ENTRIES = 50_000
 """Workers, added up over all events that are kept."""
 INTERVAL = 0.25
 """Seconds between the figures of two iterations of a job, at least."""
