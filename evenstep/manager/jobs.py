@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
 from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
 from evenstep.manager import saved
 from evenstep.manager.job import Job
+from evenstep.manager.news import Happening, News
 from evenstep.manager.settings import Settings, check_name
 
 MAX_JOBS = 1_000
@@ -20,7 +22,13 @@ _log = logging.getLogger(__name__)
 class Jobs:
     """The jobs by name."""
 
-    def __init__(self, folder: Path | None = None, max_jobs: int = MAX_JOBS) -> None:
+    def __init__(
+        self, folder: Path | None = None, max_jobs: int = MAX_JOBS, news: News | None = None
+    ) -> None:
+        self.news = news or News()
+        self.unwritten: set[str] = set()
+        """The jobs that could not be saved when that was last tried."""
+        self.num_write_failures = 0
         self._folder = folder
         self._max_jobs = max_jobs
         self._jobs: dict[str, Job] = {}
@@ -56,8 +64,8 @@ class Jobs:
             return job
         if len(self._jobs) >= self._max_jobs:
             raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
-        job = self._jobs[str(name)] = Job(str(name), settings)
-        _log.info("job %s: created, %s", name, settings)
+        job = self._jobs[str(name)] = Job(str(name), settings, self.news)
+        self.news.tell(Happening("created", job.name, details={"settings": asdict(settings)}))
         return job
 
     def changed(self) -> list[saved.Saved]:
@@ -81,14 +89,20 @@ class Jobs:
 
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:
-            self._jobs[found.job] = Job.restored(found, now)
+            job = self._jobs[found.job] = Job.restored(found, now, self.news)
         except EvenstepError as error:
             aside = saved.set_aside(path)
             _log.error("%s cannot be used and is now %s: %s", path, aside.name, error)
+            return
+        details = {"iteration": job.iteration, "workers": list(job.workers)}
+        self.news.tell(Happening("recovered", job.name, details=details))
 
     def _write(self, folder: Path, job: saved.Saved) -> None:
         try:
             saved.save(folder, job)
+            self.unwritten.discard(job.job)
         except OSError as error:
+            self.num_write_failures += 1
+            self.unwritten.add(job.job)
             _log.error("job %s cannot be saved, and will be tried again: %s", job.job, error)
             self._jobs[job.job].changed = True

@@ -165,7 +165,7 @@ def test_manager_that_was_killed_goes_on_where_it_was(tmp_path):
             assert [plan.number for plan in plans] == [newest] * 2
         assert time.monotonic() - started < 10
         manager.start()
-        assert manager.said.endswith(", 1 jobs recovered\n")
+        assert manager.said.endswith(", 1 job recovered\n")
         until(lambda: all(client.connected for client in clients), "both to come back")
         after = boundary(clients, 30, 20.0, 10.0)
         assert [plan.total for plan in (*before, *after)] == [60] * 4
@@ -271,7 +271,7 @@ def test_damaged_files_are_set_aside_and_the_others_are_recovered(tmp_path):
         (state / ".good.job.npz.1234").write_bytes(b"a write that was torn")
         for _ in range(2):
             manager.start()
-            assert manager.said.endswith(", 1 jobs recovered\n")
+            assert manager.said.endswith(", 1 job recovered\n")
             assert list(manager.status()) == ["good"]
             manager.stop()
         for name, broken in damaged.items():
