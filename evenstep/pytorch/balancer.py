@@ -19,12 +19,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import Policy
+from evenstep.policies.policy import Policy, even_sizes
+from evenstep.pytorch.account import Account
 from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.boundary import Boundary
@@ -40,14 +40,15 @@ from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_size
 from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
-from evenstep.pytorch.fellow import Fellow, check_fellow
+from evenstep.pytorch.fellow import Fellows
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
-from evenstep.pytorch.recording import Recorder
+from evenstep.pytorch.own_boundary import OwnBoundary
+from evenstep.pytorch.recording import make_recorder
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import Settings, choose_predictor
 from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
@@ -133,7 +134,11 @@ class Balancer:
         self._lag = 1 if device.type == "cuda" else 0
         members = gather_names(name, device, self.side_group)
         core = settings.make_core(members, chosen, self._lag)
-        self._boundary = Boundary(core, self._make_recorder(core, log, source))
+        recorder = make_recorder(
+            log if self.worker == 0 else None, core, source, mode, predictor or "none"
+        )
+        account = Account(even_sizes(total, core.limits), recorder)
+        self._boundary: Boundary = OwnBoundary(core, account)
         self._reporter = Reporter(
             choose_predictor(chosen, predictor), self._timer,
             # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
@@ -141,15 +146,13 @@ class Balancer:
         )  # fmt: skip
         self._exchange = GradientExchange(group, self._weighing, self._finish, comm_hook, self._lag)
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
-        self.iteration = 0
+        self.iteration = self._boundary.first
         """k: iterations whose gradients were exchanged."""
         self._begun = time.perf_counter()
         self._nothing = self._exchange.share
-        self._now = Iteration(
-            0, self._boundary.plan, 0.0, self._nothing, self._nothing, is_done=True
-        )
+        self._now = self._before_the_first()
         self._prints = summary and self.worker == 0
-        self._fellows: list[Fellow] = []
+        self._fellows = Fellows(model, self._exchange, self._timer)
         stop_broadcasting(model)
         on_forward = torch.compiler.disable(self._on_forward)
         model.module.register_forward_pre_hook(on_forward)
@@ -184,7 +187,7 @@ class Balancer:
         """
         loader = make_loader(self, dataset, settings)
         if settings.get("counts") is not None:
-            check_policy(self._boundary.core.policy)
+            check_policy(self._boundary.policy)
         return loader
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
@@ -195,11 +198,10 @@ class Balancer:
         same samples are run again in smaller pieces. Returns the loss, to be looked at: the mean
         over the batch, or, where `loss_of` weighs by counts, the sum of what it has weighed.
         """
-        if self._fellows:
-            raise InvalidSetting(
-                "balancer.backward goes with one model, as the passes of a further one would be "
-                f"exchanged piece by piece, got {len(self._fellows)} further ones"
-            )
+        self._fellows.require_none(
+            "balancer.backward goes with one model, as the passes of a further one would be "
+            "exchanged piece by piece"
+        )
         if self._model.static_graph:
             raise InvalidSetting(
                 "balancer.backward keeps gradients under no_sync, which DDP refuses in its first "
@@ -226,11 +228,9 @@ class Balancer:
         Gradients are then those of the mean over all workers' tokens, also accumulated ones. All
         workers must call it once for each backward pass, or none of them for any.
         """
-        if self._fellows:
-            raise InvalidSetting(
-                "losses can be weighed by counts where the loop trains one model, got "
-                f"{len(self._fellows)} further ones"
-            )
+        self._fellows.require_none(
+            "losses can be weighed by counts where the loop trains one model"
+        )
         return self._weighing.weigh(loss, self._counted(count))
 
     def include(self, model: DistributedDataParallel, comm_hook: UserHook | None = None) -> None:
@@ -240,9 +240,7 @@ class Balancer:
         its backward pass is not measured. All workers must call it.
         """
         model = without_compiler(model)
-        check_fellow(model, self._model, self.minimum)
-        check_normalisation(model, self._settings.mode)
-        self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
+        self._fellows.add(model, comm_hook, self.minimum, self._settings.mode)
         if has_batch_norm(model):
             self.fewest = 2
             self._settings.check_retries(self.fewest)
@@ -264,7 +262,7 @@ class Balancer:
         All workers must call it.
         """
         with self._away():
-            for model in (self._model, *(fellow.model for fellow in self._fellows)):
+            for model in (self._model, *self._fellows.models):
                 average_buffers(model.module, self.batch_size / self.total, model.process_group)
 
     def state_dict(self) -> dict[str, Any]:
@@ -284,13 +282,11 @@ class Balancer:
             self._limit.expect(known.cap)
         self._exchange.forget()
         self.iteration = int(state["iteration"])
-        self._now = Iteration(
-            self.iteration, self._boundary.plan, 0.0, self._nothing, self._nothing, is_done=True
-        )
+        self._now = self._before_the_first()
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
-        return self._boundary.summary.line()
+        return self._boundary.account.summary.line()
 
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""
@@ -299,7 +295,7 @@ class Balancer:
             self._reporter.close()
             self._take_reports(lag=0)
         finally:
-            self._boundary.close(self.iteration)
+            self._boundary.account.close(self.iteration)
         if self._prints:
             self._prints = False
             print(self.summary(), file=sys.stderr)
@@ -342,6 +338,11 @@ class Balancer:
             self._timer.start()
             self._timer.batch(iteration.batch.samples)
             self._timer.spoil()
+
+    def _before_the_first(self) -> Iteration:
+        """Return what comes before the first iteration: one that is over, of no samples."""
+        nothing = self._nothing
+        return Iteration(self.iteration, self._boundary.plan, 0.0, nothing, nothing, is_done=True)
 
     def _counted(self, count: float | torch.Tensor) -> float:
         """Return a count of this batch: 0 where its samples are borrowed."""
@@ -395,10 +396,4 @@ class Balancer:
             return
         self._checkpoint()
         dist.barrier(self.side_group)
-        leave(self.worker, self._boundary.core.workers[straggler], straggler)
-
-    def _make_recorder(self, core: CoreBalancer, log: str | None, source: str) -> Recorder | None:
-        if log is None or self.worker != 0:
-            return None
-        settings = self._settings
-        return Recorder(log, core, settings.mode, settings.predictor or "none", source)
+        leave(self.worker, self._boundary.workers[straggler], straggler)
