@@ -14,28 +14,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
+from evenstep.coordination import JobCoordinator
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import Policy, even_sizes
-from evenstep.pytorch.account import Account
+from evenstep.policies.policy import Policy
 from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.agreement import require_agreement
-from evenstep.pytorch.boundary import Boundary
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
-from evenstep.pytorch.checks import (
-    MARK,
-    check_hook,
-    check_model,
-    check_sizes,
-    side_group,
-)
+from evenstep.pytorch.checks import MARK, check_hook, check_model, check_sizes, side_group
 from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
 from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
@@ -43,18 +37,18 @@ from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.fellow import Fellows
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
+from evenstep.pytorch.job import check_coordinator, job_of, name_in, of_job
 from evenstep.pytorch.loader import BalancedLoader, make_loader
+from evenstep.pytorch.making import make_boundary
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
-from evenstep.pytorch.own_boundary import OwnBoundary
-from evenstep.pytorch.recording import make_recorder
 from evenstep.pytorch.reporting import Reporter
-from evenstep.pytorch.settings import Settings, choose_predictor
+from evenstep.pytorch.settings import Settings, choose_predictor, choose_sizes
 from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
-from evenstep.transports.slots import Row, digest
+from evenstep.transports.slots import WIDTH, Row, digest
 
 
 class Balancer:
@@ -64,8 +58,10 @@ class Balancer:
     `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, and a word at the end on
     what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
     `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
-    into `comm_hook`. `log` is the run log that worker 0 writes. `name` is what this worker is
-    called in it, and found again by after a restart: its host and device, unless you say so.
+    into `comm_hook`. A `coordinator`, as `evenstep.connect` returns it, brings the plans of a
+    manager, by the settings of the job there. `log` is the run log that worker 0 writes. `name` is
+    what this worker is called in it, and found again by after a restart: the name in its job, or
+    its host and device, unless you say so.
     """
 
     def __init__(
@@ -80,10 +76,11 @@ class Balancer:
         minimum: int | None = None,
         maximum: int | Sequence[int] | None = None,
         micro_batches: bool = False,
-        granularity: int = 1,
+        granularity: int | None = None,
         straggler: str = "advise",
         checkpoint: Checkpoint | None = None,
         comm_hook: UserHook | None = None,
+        coordinator: JobCoordinator | None = None,
         log: str | None = None,
         name: str | None = None,
         summary: bool = True,
@@ -93,6 +90,7 @@ class Balancer:
     ) -> None:
         given, model = model, without_compiler(model)
         check_model(model)
+        check_coordinator(coordinator)
         self._model = model
         group: dist.ProcessGroup = model.process_group
         self.worker = dist.get_rank(group)
@@ -100,12 +98,12 @@ class Balancer:
         self.total = total
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
-        if minimum is None:
-            minimum = 0 if straggler == "bench" else self.fewest
-        self.minimum = minimum
-        self._settings = settings = Settings(
-            total, mode, shares, policy, predictor, minimum, maximum, micro_batches, granularity,
-            straggler, warm_up,
+        self.minimum, granularity = choose_sizes(
+            minimum, granularity, straggler, self.fewest, coordinator
+        )
+        settings = Settings(
+            total, mode, shares, policy, predictor, self.minimum, maximum, micro_batches,
+            granularity, straggler, warm_up,
         )  # fmt: skip
         self.side_group = side_group(group)
         device = next(model.parameters()).device
@@ -114,8 +112,13 @@ class Balancer:
             "device": device.type,
             "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
             "checkpoint": checkpoint is not None,
+            "job of the coordinator": job_of(coordinator),
+            "name in the job": coordinator is None or name in (None, coordinator.worker),
         }
         require_agreement(settings.agreed() | beside, self.side_group)
+        if coordinator is not None:
+            settings = of_job(settings, coordinator, self.num_workers, self.fewest)
+        self._settings = settings
         check_sizes(total, self.minimum, self.num_workers)
         check_hook(comm_hook)
         check_normalisation(model, mode)
@@ -132,19 +135,21 @@ class Balancer:
         )
         chosen = settings.make_policy(device)
         self._lag = 1 if device.type == "cuda" else 0
-        members = gather_names(name, device, self.side_group)
-        core = settings.make_core(members, chosen, self._lag)
-        recorder = make_recorder(
-            log if self.worker == 0 else None, core, source, mode, predictor or "none"
-        )
-        account = Account(even_sizes(total, core.limits), recorder)
-        self._boundary: Boundary = OwnBoundary(core, account)
-        self._reporter = Reporter(
-            choose_predictor(chosen, predictor), self._timer,
-            # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
-            warm_up + model.static_graph, reads=bool(log),
+        members = gather_names(name_in(coordinator, name), device, self.side_group)
+        self._boundary = make_boundary(
+            settings, chosen, members, coordinator, self.side_group, self._away, self._lag, log,
+            source,
         )  # fmt: skip
-        self._exchange = GradientExchange(group, self._weighing, self._finish, comm_hook, self._lag)
+        self._reporter = Reporter(
+            # A coordinator predicts for all workers.
+            choose_predictor(chosen, predictor) if coordinator is None else None, self._timer,
+            # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
+            warm_up + model.static_graph, reads=bool(log) or chosen.uses_speeds,
+        )  # fmt: skip
+        self._exchange = GradientExchange(
+            group, self._weighing, self._finish, comm_hook, self._lag,
+            width=WIDTH + self._boundary.slot_width,
+        )  # fmt: skip
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
         self.iteration = self._boundary.first
         """k: iterations whose gradients were exchanged."""
@@ -309,6 +314,7 @@ class Balancer:
         self._accumulation.forget()
         start = time.perf_counter() - self._begun
         self._take_reports()
+        self._boundary.meet()
         self._act_on_advice()
         self._now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
         return self._now
@@ -372,6 +378,7 @@ class Balancer:
         self.iteration += 1
         memory = self._micro_batches.readings(now.is_guarded, now.batch.samples)
         row = self._reporter.row(*memory, digest(now.plan, now.place))
+        row = np.concatenate((row, self._boundary.slot()))
         self._timer.reported()
         return row, done
 
