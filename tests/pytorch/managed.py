@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
 import evenstep
+from evenstep.coordination.holding import Held
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
 from evenstep.errors import Unplanned
@@ -34,10 +36,11 @@ def managed(
     address: str, job: str, *, client: dict[str, Any] | None = None, **settings: Any
 ) -> Iterator[tuple[Balancer, ManagerClient]]:
     """Balance a small net by the plans of a manager, on emulated devices of unequal speed."""
+    settings = {"total": TOTAL, **settings}
     with connect(address, job, **(client or {})) as coordinator:
         timer = Emulated(SPEEDS[dist.get_rank()])
         chosen = {"timer": timer, "coordinator": coordinator, **settings}
-        with balanced(TOTAL, **chosen) as balancer:
+        with balanced(**chosen) as balancer:
             yield balancer, coordinator
 
 
@@ -81,3 +84,43 @@ class Lossy:
         if self._lost(report.iteration):
             raise Unplanned(f"the plan of iteration {report.iteration} was lost")
         return plan
+
+
+@dataclass
+class Job:
+    """Settings of a job that no manager has."""
+
+    workers: int
+    total: int = TOTAL
+    policy: str = "equal_finish"
+    predictor: str = "best_of"
+    minimum: int = 1
+    granularity: int = 1
+
+
+class Scripted:
+    """A coordinator of no manager: what it holds after each report was written down before."""
+
+    job = "scripted"
+    iteration = 0
+    agrees = False
+    timeout = 1.0
+
+    def __init__(
+        self, worker: str, num_workers: int, blocking: bool, holdings: list[list[Held]]
+    ) -> None:
+        self.worker = worker
+        self.settings = Job(num_workers)
+        self.blocking = blocking
+        self._holdings = holdings
+        self.held: tuple[Held, ...] = ()
+
+    def boundary(self, report: Report, timeout: float | None = None) -> Plan:
+        self.held = tuple(self._holdings[min(report.iteration, len(self._holdings) - 1)])
+        if not self.held:
+            raise Unplanned("there is no plan")
+        return self.held[0].plan
+
+    def use(self, held: Held | None) -> Plan:
+        assert held is not None
+        return held.plan

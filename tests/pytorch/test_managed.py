@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
 from evenstep import runlog
-from tests.manager.managers import running
 from tests.pytorch.managed import TOTAL, managed, trained
 from tests.pytorch.setup import balanced, data, distance, model_of, net, parameters
 
 pytestmark = pytest.mark.distributed
-
-_numbers = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def manager(tmp_path_factory):
-    with running(log=tmp_path_factory.mktemp("manager") / "log") as started:
-        yield started
-
-
-@pytest.fixture
-def job():
-    return f"managed-{next(_numbers)}"
 
 
 def fit(balancer):
