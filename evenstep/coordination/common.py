@@ -36,7 +36,8 @@ def mark_of(plan: Plan) -> int:
     """
     number = np.array([plan.number], dtype="<i8").tobytes()
     crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(number))
-    return (plan.number % 2**_NUMBER_BITS) << _HASH_BITS | crc % 2**_HASH_BITS
+    end, remainder = plan.number & (1 << _NUMBER_BITS) - 1, crc & (1 << _HASH_BITS) - 1
+    return end << _HASH_BITS | remainder
 
 
 def marks_of(plans: Sequence[Plan]) -> NDArray[np.float32]:

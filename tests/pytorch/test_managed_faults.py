@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -169,11 +170,36 @@ def test_hanging_manager_is_waited_for_once(workers, tmp_path):
     assert sorted(taken)[-2] < max(taken) / 3
 
 
-def scripted(holdings, blocking):
+def begun_without(address, name, blocking, process):
+    """Train after the manager has ended, before the first plan was asked for."""
+    with connect(address, name, blocking=blocking, timeout=0.2) as client:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            os.kill(process, signal.SIGKILL)
+            until(lambda: not client.connected, "noticing")
+        dist.barrier()
+        with balanced(TOTAL, coordinator=client) as balancer:
+            return trained(balancer, 5)
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_training_begins_evenly_where_no_plan_ever_comes(workers, tmp_path, blocking):
+    with running(log=tmp_path / "log") as manager:
+        used = common(
+            workers.run(
+                begun_without, address=manager.address, name="none", blocking=blocking,
+                process=manager.process.pid,
+            )
+        )  # fmt: skip
+    assert used == [(0, [30, 30])] * 5
+
+
+def scripted(holdings, blocking, lag=0):
     """Train with a coordinator that has what it is told to, iteration by iteration."""
     name = f"w{dist.get_rank()}"
     coordinator = Scripted(name, dist.get_world_size(), blocking, holdings[dist.get_rank()])
     with balanced(TOTAL, coordinator=coordinator) as balancer:
+        balancer._exchange._lag = lag
         return trained(balancer, len(holdings[0]))
 
 
@@ -211,3 +237,17 @@ def test_newest_plan_that_all_hold_is_used_or_else_the_last_one(
     used = common(workers.run(scripted, holdings=holdings, blocking=blocking))
     assert used[:2] == [(1, [25, 35])] * 2
     assert used[-1] == expected
+
+
+@pytest.mark.parametrize(("blocking", "lag", "expected"), [
+    (True, 0, [0, 1, 2, 3, 4, 5, 6, 7]),
+    (False, 0, [0, 0, 1, 2, 3, 4, 5, 6]),
+    (True, 1, [0, 0, 1, 2, 3, 4, 5, 6]),
+    (False, 1, [0, 0, 0, 0, 1, 2, 3, 4]),
+])  # fmt: skip
+def test_how_old_a_plan_is_when_it_is_used(workers, blocking, lag, expected):
+    # With a lag, as on a device that runs ahead, reports are taken one iteration later.
+    plans = [held(k, 10 + k, 50 - k) for k in range(8)]
+    holdings = [[plans[: k + 1][::-1] for k in range(8)]] * 2
+    used = common(workers.run(scripted, holdings=holdings, blocking=blocking, lag=lag))
+    assert [number for number, _ in used] == expected
