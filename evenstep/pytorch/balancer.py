@@ -37,7 +37,7 @@ from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.fellow import Fellows
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
-from evenstep.pytorch.job import check_coordinator, job_of, name_in, of_job
+from evenstep.pytorch.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.making import make_boundary
 from evenstep.pytorch.means import mean_over_workers
@@ -45,7 +45,7 @@ from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import Settings, choose_predictor, choose_sizes
-from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
+from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.transports.slots import WIDTH, Row, digest
@@ -112,10 +112,10 @@ class Balancer:
             "device": device.type,
             "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
             "checkpoint": checkpoint is not None,
-            "job of the coordinator": job_of(coordinator),
-            "name in the job": coordinator is None or name in (None, coordinator.worker),
         }
-        require_agreement(settings.agreed() | beside, self.side_group)
+        require_agreement(
+            settings.agreed() | beside | agreed_job(coordinator, name), self.side_group
+        )
         if coordinator is not None:
             settings = of_job(settings, coordinator, self.num_workers, self.fewest)
         self._settings = settings
@@ -124,7 +124,7 @@ class Balancer:
         check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
         settings.check_retries(self.fewest)
-        self._checkpoint = checkpoint
+        self._restart = Restart(checkpoint, self.worker, self.side_group)
         self._limit = BatchLimit(
             settings.limit_of(self.worker, self.num_workers), self.fewest, peak_memory(device)
         )
@@ -315,7 +315,7 @@ class Balancer:
         start = time.perf_counter() - self._begun
         self._take_reports()
         self._boundary.meet()
-        self._act_on_advice()
+        self._restart.act_on(self._boundary)
         self._now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
         return self._now
 
@@ -395,12 +395,3 @@ class Balancer:
         """Learn from the reports of all iterations that are new."""
         for rows, done in self._exchange.take_rows(lag):
             self._boundary.take(rows, done)
-
-    def _act_on_advice(self) -> None:
-        """Go on without a straggler, where the user wants that: on all workers at once."""
-        straggler = self._boundary.straggler
-        if self._checkpoint is None or straggler is None:
-            return
-        self._checkpoint()
-        dist.barrier(self.side_group)
-        leave(self.worker, self._boundary.workers[straggler], straggler)

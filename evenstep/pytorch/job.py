@@ -25,12 +25,15 @@ def check_coordinator(coordinator: object) -> None:
         )
 
 
-def job_of(coordinator: JobCoordinator | None) -> str | None:
+def agreed_job(coordinator: JobCoordinator | None, name: str | None) -> dict[str, Any]:
     """Return what must be the same on all workers, in a form that can be compared."""
     if coordinator is None:
-        return None
+        return {"job of the coordinator": None}
     how = "blocking" if coordinator.blocking else "non-blocking"
-    return f"{coordinator.job} ({how}, {_settings(coordinator)})"
+    return {
+        "job of the coordinator": f"{coordinator.job} ({how}, {_settings(coordinator)})",
+        "name in the job": name in (None, coordinator.worker),
+    }
 
 
 def of_job(
