@@ -107,15 +107,22 @@ class Scripted:
     timeout = 1.0
 
     def __init__(
-        self, worker: str, num_workers: int, blocking: bool, holdings: list[list[Held]]
+        self,
+        worker: str,
+        num_workers: int,
+        blocking: bool,
+        holdings: list[list[Held]],
+        pause: float = 0.0,
     ) -> None:
         self.worker = worker
         self.settings = Job(num_workers)
         self.blocking = blocking
         self._holdings = holdings
+        self._pause = pause
         self.held: tuple[Held, ...] = ()
 
     def boundary(self, report: Report, timeout: float | None = None) -> Plan:
+        time.sleep(self._pause)
         self.held = tuple(self._holdings[min(report.iteration, len(self._holdings) - 1)])
         if not self.held:
             raise Unplanned("there is no plan")

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.functional import cross_entropy
 
 from evenstep import runlog
-from tests.pytorch.managed import TOTAL, managed, trained
-from tests.pytorch.setup import balanced, data, distance, model_of, net, parameters
+from tests.pytorch.managed import TOTAL, Scripted, managed, trained
+from tests.pytorch.setup import (
+    Indices,
+    balanced,
+    data,
+    distance,
+    exchange,
+    model_of,
+    net,
+    note_reports,
+    parameters,
+)
 
 pytestmark = pytest.mark.distributed
 
@@ -77,3 +90,51 @@ def test_sizes_follow_the_speeds_by_name_not_by_rank(workers, manager, job, bloc
     assert plans[0].reason == "start"
     assert all(event.reason for event in plans)
     assert log.matrix("batch_sizes").tolist() == [sizes for _, sizes in used]
+
+
+def test_marks_of_plans_travel_beside_a_hook_that_owns_the_exchange(workers, manager, job):
+    results = workers.run(
+        balance, address=manager.address, name=job, num_iterations=20, blocking=False, pause=0.01,
+        comm_hook=(None, default_hooks.allreduce_hook),
+    )  # fmt: skip
+    assert results[0][0] == results[1][0]
+    assert results[0][0][-1][1] == [15, 45]
+
+
+def by_tokens(address, name, policy):
+    lengths = np.random.default_rng(5).integers(1, 9, TOTAL * 20)
+    with managed(address, name, client={"policy": policy}) as (balancer, _):
+        loader = balancer.loader(Indices(len(lengths)), counts=lengths)
+        counts = []
+        for indices, _ in loader:
+            counts.append(int(lengths[indices].sum()))
+            exchange(balancer)
+        return counts
+
+
+def test_batches_are_balanced_by_counts_too(workers, manager, job):
+    first, second = workers.run(by_tokens, address=manager.address, name=job, policy="equal_finish")
+    assert second[-1] / first[-1] == pytest.approx(3, rel=0.1)
+
+
+def test_policy_of_a_job_that_does_not_go_with_counts_is_refused(workers, manager, job):
+    for failure in workers.failures(
+        by_tokens, address=manager.address, name=job, policy="stepwise"
+    ):
+        assert failure.kind == "InvalidSetting"
+        assert "stepwise" in failure.message
+
+
+def waited(pause):
+    """Wait for a coordinator in every iteration; return the times that were reported."""
+    coordinator = Scripted(f"w{dist.get_rank()}", dist.get_world_size(), True, [[]], pause)
+    with balanced(TOTAL, coordinator=coordinator) as balancer:
+        noted = note_reports(balancer)
+        trained(balancer, 6)
+        return [float(reports.times[dist.get_rank()]) for reports, _ in noted]
+
+
+def test_waiting_for_a_plan_is_not_work(workers):
+    pause = 0.4
+    for times in workers.run(waited, pause=pause):
+        assert np.nanmedian(times) < pause / 2
