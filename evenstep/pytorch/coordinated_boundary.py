@@ -8,7 +8,8 @@ where all workers meet, so that all use the same one, whichever answers got lost
 - Where it blocks, the plan of k is made of reports about k-1, so that the gradient exchange of k-1
   comes too early for it: a small exchange of marks at the boundary follows the answer.
 
-Where there is no common plan, the plan in use is kept, which is the same on all workers.
+Where there is no common plan, or only older ones, the plan in use is kept, which is the same on all
+workers.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class CoordinatedBoundary:
         self._away = away
         self._delay = delay
         self._patience = Patience(coordinator.timeout)
+        self._known: dict[Held, Plan | None] = {}
         self._shown: deque[list[Plan]] = deque()
         self._report: Report | None = None
         self.first = self._reached = _smallest(coordinator.iteration, group)
@@ -152,9 +154,9 @@ class CoordinatedBoundary:
         return self._adopt(usable, torch.stack(everybody).numpy(), iteration)
 
     def _adopt(self, plans: list[Plan], marks: NDArray[np.float32], iteration: int) -> bool:
-        """Use the newest common plan from now on, if there is one."""
+        """Use the newest common plan from now on, if there is one, and none newer is in use."""
         common = newest_common(plans, marks)
-        if common is None:
+        if common is None or common.number < self.plan.number:
             return False
         self._coordinator.use(Held(common, self.workers))
         if common.number != self.plan.number or np.any(common.sizes != self.plan.sizes):
@@ -165,8 +167,13 @@ class CoordinatedBoundary:
 
     def _usable(self) -> list[Plan]:
         """Return the plans held that are for the workers of this training, in their order."""
-        translated = (_in_order(held, self.workers) for held in self._coordinator.held)
-        return [plan for plan in translated if plan is not None and plan.total == self.plan.total]
+        known = self._known
+        self._known = {
+            held: known[held] if held in known else _in_order(held, self.workers)
+            for held in self._coordinator.held
+        }
+        plans = self._known.values()
+        return [plan for plan in plans if plan is not None and plan.total == self.plan.total]
 
 
 def _in_order(held: Held, workers: tuple[str, ...]) -> Plan | None:

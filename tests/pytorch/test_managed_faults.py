@@ -222,6 +222,8 @@ LARGE = 2**24
         # None in common: one has lost all that the other keeps.
         ([held(30, 10, 50)], [held(9, 50, 10)], (1, [25, 35])),
         ([held(30, 10, 50)], [], (1, [25, 35])),
+        # Older than the plan in use.
+        ([held(0, 10, 50)], [held(0, 10, 50)], (1, [25, 35])),
         # For other workers, or with their sizes in another order.
         ([held(8, 60, workers=("w0",))], [held(8, 60, workers=("w0",))], (1, [25, 35])),
         ([held(8, 50, 10, workers=("w1", "w0"))], [held(8, 10, 50)], (8, [10, 50])),
