@@ -81,6 +81,8 @@ class Report:
     """t of iteration k-1, in seconds, waiting excluded; None where there is no x."""
     usage: Usage = Usage()
     """c and m at the start of iteration k."""
+    cap: int | None = None
+    """The largest size that the worker can run, as it has found out; None where it knows none."""
 
     def __post_init__(self) -> None:
         who = f"of worker {self.worker}"
@@ -90,6 +92,8 @@ class Report:
             raise InvalidReport(
                 f"iteration {who} must be an integer from 0 to 2^53, got {self.iteration!r}"
             )
+        if self.cap is not None and not _is_count(self.cap, least=0):
+            raise InvalidReport(f"cap {who} must be an integer from 0 to 2^53, got {self.cap!r}")
         if (self.batch_size is None) != (self.batch_processing_time is None):
             raise InvalidReport(
                 f"batch size and batch processing time {who} must come together, "
@@ -159,6 +163,7 @@ class Reports:
             cpu=_column([row.usage.cpu for row in rows]),
             memory=_column([row.usage.memory for row in rows]),
             device_memory=_column([row.usage.device_memory for row in rows]),
+            caps=_caps([row.cap for row in rows]),
         )
 
     @property
@@ -217,3 +222,10 @@ class Reports:
 
 def _column(values: Sequence[float | None]) -> Floats:
     return as_floats([np.nan if value is None else value for value in values])
+
+
+def _caps(values: Sequence[int | None]) -> Ints | None:
+    """Return the caps of all workers, where any of them has one."""
+    if all(value is None for value in values):
+        return None
+    return as_ints([UNLIMITED if value is None else value for value in values])

@@ -65,12 +65,14 @@ class ManagerClient:
         self.job = job
         self.worker = worker
         self.blocking = blocking
+        self.agrees = agree
+        """Whether `boundary` agrees with the other members, through the manager."""
+        self.timeout = timeout
+        """Seconds that are waited at a boundary, before going on with the last plan."""
         self._where = where
         self._instance = uuid.uuid4().hex
         self._settings = settings
-        self._agree = agree
         self._lease = lease
-        self._timeout = timeout
         self._next = iteration
         self._holding = Holding()
         self._used: Held | None = None
@@ -89,6 +91,17 @@ class ManagerClient:
         """Number of the newest plan that this worker holds; -1 before the first."""
         held = self._holding.newest
         return -1 if held is None else held.plan.number
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """The last plans that this worker has got, the newest first."""
+        return self._holding.all
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the job."""
+        assert self._settings is not None, "a client has joined when it is handed out"
+        return self._settings
 
     @property
     def connected(self) -> bool:
@@ -124,41 +137,42 @@ class ManagerClient:
                 time.sleep(_SOONEST)
         self._keeper.start()
 
-    def boundary(self, report: Report) -> Plan:
+    def boundary(self, report: Report, timeout: float | None = None) -> Plan:
         """Hand in a report and return the plan of the iteration about to start.
 
         It is the last plan where the manager is away or others are too slow; Unplanned is raised
-        where there is none yet.
+        where there is none yet. `timeout` is another than usual, for this time.
         """
+        wait = self.timeout if timeout is None else timeout
         if report.worker != self.worker:
             raise InvalidReport(
                 f"a report must be that of worker {self.worker}, got {report.worker}"
             )
         if self.blocking:
-            self._report(report, self._timeout)
+            self._report(report, wait)
         else:
-            self._post(report)
-        if self._agree:
-            return self.agree(report.iteration)
-        return self._use(self._holding.newest)
+            self._post(report, wait)
+        if self.agrees:
+            return self.agree(report.iteration, wait)
+        return self.use(self._holding.newest)
 
     def numbered(self, number: int) -> Plan:
         """Return the plan with a number that all workers hold, and use it from now on."""
-        return self._use(self._holding.numbered(number))
+        return self.use(self._holding.numbered(number))
 
     def agree(self, iteration: int, timeout: float | None = None) -> Plan:
         """Agree with all members on the plan of an iteration, through the manager.
 
         It takes at most `timeout` seconds; where it fails, the last common plan is kept.
         """
-        wait = self._timeout if timeout is None else timeout
+        wait = self.timeout if timeout is None else timeout
         number = self._call("agree", wait, iteration=iteration, number=self.newest)
         if number is not None:
             try:
                 self._used = self._holding.numbered(number)
             except OutOfTurn as error:
                 self.failure = error
-        return self._use(self._used or self._holding.newest)
+        return self.use(self._used or self._holding.newest)
 
     def leave(self) -> None:
         """Leave the job, so that nobody waits for this worker, and close the line."""
@@ -194,14 +208,15 @@ class ManagerClient:
         else:
             self.close()
 
-    def _use(self, held: Held | None) -> Plan:
+    def use(self, held: Held | None) -> Plan:
+        """Use a plan from now on, and return it; Unplanned is raised where there is none."""
         if held is None:
             why = f": {self.failure}" if self.failure else ""
             raise Unplanned(f"worker {self.worker} of job {self.job} has no plan yet{why}")
         self._used = held
         return held.plan
 
-    def _post(self, report: Report) -> None:
+    def _post(self, report: Report, wait: float) -> None:
         """Leave a report for the background thread; a newer one replaces it."""
         self._next = max(self._next, report.iteration + 1)
         with self._news:
@@ -209,7 +224,7 @@ class ManagerClient:
             self._news.notify_all()
             if self._holding.newest is None:
                 # The very first plan is waited for: there is nothing else to go on with.
-                self._news.wait_for(lambda: self._holding.newest is not None, self._timeout)
+                self._news.wait_for(lambda: self._holding.newest is not None, wait)
 
     def _report(self, report: Report, wait: float) -> bool:
         """Hand in a report, and say whether a plan came back."""

@@ -64,7 +64,8 @@ struct Report {
   4: optional double cpu,                    // c at the start of k, 0..1; 1 by default
   5: optional double memory,                 // m, the free share at the start of k; 1 by default
   6: optional double device_memory,          // share of the device's memory in use, where known
-  7: optional i64 plan                       // number of the newest plan that the worker holds
+  7: optional i64 plan,                      // number of the newest plan that the worker holds
+  8: optional i64 cap                        // the largest batch size that it can run, where it knows
 }
 
 struct Plan {

@@ -59,6 +59,7 @@ def to_report(worker: str, struct: Any) -> Report:
             1.0 if struct.memory is None else struct.memory,
             struct.device_memory,
         ),
+        struct.cap,
     )
 
 
@@ -72,6 +73,7 @@ def from_report(report: Report, held: int | None) -> Any:
         memory=float(usage.memory),
         device_memory=None if usage.device_memory is None else float(usage.device_memory),
         plan=held,
+        cap=report.cap,
     )
 
 

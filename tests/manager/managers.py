@@ -58,7 +58,9 @@ class Manager:
         """End it at once, if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def stop(self, number: int = signal.SIGTERM) -> str:
         """Stop it, and return what it says last."""

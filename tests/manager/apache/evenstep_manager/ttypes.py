@@ -376,11 +376,12 @@ class Report(object):
      - memory
      - device_memory
      - plan
+     - cap
 
     """
 
 
-    def __init__(self, iteration=None, batch_size=None, batch_processing_time=None, cpu=None, memory=None, device_memory=None, plan=None,):
+    def __init__(self, iteration=None, batch_size=None, batch_processing_time=None, cpu=None, memory=None, device_memory=None, plan=None, cap=None,):
         self.iteration = iteration
         self.batch_size = batch_size
         self.batch_processing_time = batch_processing_time
@@ -388,6 +389,7 @@ class Report(object):
         self.memory = memory
         self.device_memory = device_memory
         self.plan = plan
+        self.cap = cap
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -433,6 +435,11 @@ class Report(object):
                     self.plan = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 8:
+                if ftype == TType.I64:
+                    self.cap = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -470,6 +477,10 @@ class Report(object):
         if self.plan is not None:
             oprot.writeFieldBegin('plan', TType.I64, 7)
             oprot.writeI64(self.plan)
+            oprot.writeFieldEnd()
+        if self.cap is not None:
+            oprot.writeFieldBegin('cap', TType.I64, 8)
+            oprot.writeI64(self.cap)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -934,6 +945,7 @@ Report.thrift_spec = (
     (5, TType.DOUBLE, 'memory', None, None, ),  # 5
     (6, TType.DOUBLE, 'device_memory', None, None, ),  # 6
     (7, TType.I64, 'plan', None, None, ),  # 7
+    (8, TType.I64, 'cap', None, None, ),  # 8
 )
 all_structs.append(Plan)
 Plan.thrift_spec = (
