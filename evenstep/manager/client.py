@@ -151,6 +151,8 @@ class ManagerClient:
 
         It takes at most `timeout` seconds; where it fails, the last common plan is kept.
         """
+        if self.newest < 0:
+            return self._use(None)
         wait = self._timeout if timeout is None else timeout
         number = self._call("agree", wait, iteration=iteration, number=self.newest)
         if number is not None:
@@ -274,8 +276,9 @@ class ManagerClient:
         # With them the job can be made again, should the manager have lost everything.
         self._settings = to_settings(membership.settings)
         self._next = max(self._next, membership.iteration)
-        if membership.plan is not None:
-            self._hold(membership.plan)
+        for plan in (*(membership.recent or ()), membership.plan):
+            if plan is not None:
+                self._hold(plan)
         self._said = time.monotonic()
         self._line, self.failure = line, None
         if self._closed:

@@ -24,6 +24,10 @@ from evenstep.manager.presence import DEFAULT_LEASE, Presence
 from evenstep.manager.saved import Learned, Saved
 from evenstep.manager.settings import MAX_WORKERS, Settings, in_name_order
 
+UNSAVED = 1_000_000
+"""Numbers left out after a restart: workers may hold plans that were made after the last save, and
+no two plans may have one number."""
+
 
 class Job:
     """The workers of a job and its session, once it runs."""
@@ -80,6 +84,7 @@ class Job:
         if len(self.workers) >= MAX_WORKERS and worker not in self.workers:
             raise LimitReached(f"a job must have at most {MAX_WORKERS} workers")
         first = self._enter(worker, iteration)
+        self._agreements.forget(worker)
         self._presence[worker] = Presence(lease, since=now, heard=now, instance=instance)
         self.changed = True
         if self._session is None and len(self._gathering) >= self.settings.workers:
@@ -100,6 +105,7 @@ class Job:
             # Not yet its turn: it gets the plan of the others, and has no part in it.
             return
         session.report(report, in_order=True)
+        self._agreements.go_on(report.worker, report.iteration)
         self._after_change()
 
     def plan_for(self, iteration: int) -> Plan | None:
@@ -138,6 +144,7 @@ class Job:
             # Where the others cannot go on without it, this is refused, and it stays.
             self._session.leave(worker)
         self._presence.pop(worker, None)
+        self._agreements.forget(worker)
         if not self._presence:
             self._end()
         self._after_change()
@@ -186,6 +193,7 @@ class Job:
             workers = saved.running.workers
             job._balancer = saved.settings.balancer(workers)
             job._balancer.restore(saved.running.state)
+            job._balancer.skip_numbers(UNSAVED)
             job._session = Session(job._balancer, saved.iteration)
             job._presence = {
                 worker: Presence(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)

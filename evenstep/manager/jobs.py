@@ -36,6 +36,7 @@ class Jobs:
         """Take up what an earlier manager has left; what cannot be used is set aside."""
         if self._folder is not None:
             self._lock = saved.lock(self._folder)
+            saved.clear_scratch(self._folder)
             for found in saved.load_all(self._folder, _log.error):
                 self._recover(found, saved.path_of(self._folder, found.job), now)
 

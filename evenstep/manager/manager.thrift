@@ -78,7 +78,8 @@ struct Plan {
 struct Membership {
   1: i64 iteration,        // the first boundary that the worker takes part in
   2: Settings settings,
-  3: optional Plan plan    // the newest plan, where there is one already
+  3: optional Plan plan,   // the newest plan, where there is one already
+  4: optional list<Plan> recent // plans before it that others may still hold, in order
 }
 
 struct WorkerStatus {

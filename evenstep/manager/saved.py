@@ -69,6 +69,12 @@ def save(folder: Path, saved: Saved) -> None:
     write_archive(path_of(folder, saved.job), arrays)
 
 
+def clear_scratch(folder: Path) -> None:
+    """Remove what a manager that was killed has left half written."""
+    for path in folder.glob(f".*{_SUFFIX}.*"):
+        path.unlink(missing_ok=True)
+
+
 def load_all(folder: Path, complain: Callable[[str], None]) -> list[Saved]:
     """Read the files of all jobs; a damaged one is reported, set aside, and not read again."""
     found = [_load(path, complain) for path in sorted(folder.glob(f"*{_SUFFIX}"))]

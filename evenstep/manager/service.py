@@ -20,9 +20,8 @@ from evenstep.manager.job import Job
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.messages import (
     from_job,
+    from_membership,
     from_plan,
-    from_settings,
-    newest_plan,
     require_count,
     required,
     to_report,
@@ -143,11 +142,7 @@ class Service:
         self._peers[job, worker] = peer
         _log.info("job %s: worker %s takes part from iteration %d on", job.name, worker, first)
         self._waiting.release(job)
-        settings = from_settings(job.settings)
-        return _body(
-            message,
-            types().Membership(iteration=first, settings=settings, plan=newest_plan(job)),
-        )
+        return _body(message, from_membership(job, first))
 
     def _job_of(self, entry: Any) -> Job:
         if entry.settings is None:

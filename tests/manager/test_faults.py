@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from evenstep.coordination.holding import Held
-from evenstep.errors import Refused
-from tests.manager.managers import boundary, refused, running, said, together, until
+from evenstep.errors import Refused, Unplanned
+from tests.manager.managers import PATIENCE, boundary, refused, running, said, together, until
 
 EMA = {"policy": "proportional", "predictor": "ema"}
 
@@ -275,6 +275,7 @@ def test_damaged_files_are_set_aside_and_the_others_are_recovered(tmp_path):
             assert list(manager.status()) == ["good"]
             manager.stop()
         for name, broken in damaged.items():
+            assert not (state / ".good.job.npz.1234").exists()
             aside = f"{name}.job.npz.damaged-1"
             assert manager.log.count(f"cannot be used and is now {aside}") == 1
             assert (state / aside).read_bytes() == broken
@@ -337,6 +338,40 @@ def test_workers_that_agree_keep_the_last_common_plan_when_the_manager_dies(tmp_
             assert [plan.number for plan in plans] == [common[0].number] * 2
         for client in clients:
             client.close()
+
+
+def test_agreement_that_a_worker_has_gone_past_fails_at_once(manager, job):
+    a, b = (manager.connect(job, w, workers=2, total=60, timeout=0.2) for w in "ab")
+    together(lambda: a.boundary(said("a", 0)), lambda: b.boundary(said("b", 0)))
+    a.boundary(said("a", 5))
+    # Its agreement on 1 was made without the manager, so b need not wait for it.
+    b.boundary(said("b", 1))
+    started = time.monotonic()
+    assert b.agree(1, timeout=PATIENCE).number == 0
+    assert "could not agree on the plan of iteration 1" in str(b.failure)
+    assert time.monotonic() - started < PATIENCE
+    a.leave(), b.leave()
+
+
+def test_worker_that_comes_back_holds_the_plans_that_others_may_still_use(manager, job):
+    a, b = (manager.connect(job, w, workers=2, total=60, **EMA) for w in "ab")
+    boundary([a, b], 0)
+    for k, speed in enumerate((10.0, 20.0, 30.0), start=1):
+        boundary([a, b], k, speed, 20.0)
+    cut(b)
+    until(lambda: not manager.status()[job]["workers"][1]["connected"], "the loss")
+    again = manager.connect(job, "b", iteration=4)
+    held = [(n, again.numbered(n).sizes.tolist()) for n in range(1, again.newest + 1)]
+    assert held == [(n, a.numbered(n).sizes.tolist()) for n in range(1, a.newest + 1)]
+    assert len(held) > 1
+    a.leave(), again.leave()
+
+
+def test_worker_without_a_plan_does_not_agree_on_one(manager, job):
+    a = manager.connect(job, "a", workers=2, total=60, timeout=0.1, agree=True)
+    with pytest.raises(Unplanned, match="has no plan yet: the plan of iteration 0 must come"):
+        a.boundary(said("a", 0))
+    a.leave()
 
 
 def test_lost_worker_of_one_job_does_not_slow_another(manager, job):
