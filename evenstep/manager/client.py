@@ -111,12 +111,15 @@ class ManagerClient:
         held = self._used or self._holding.newest
         return 0 if held is None else held.size_of(self.worker)
 
-    def open(self, patience: float) -> None:
-        """Join the job, trying for so many seconds, and begin to keep the lease."""
+    def open(self, patience: float, reuse: str | None = None) -> None:
+        """Join the job, trying for so many seconds, and begin to keep the lease.
+
+        If that creates it, it begins with what the job called `reuse` has learned.
+        """
         deadline = time.monotonic() + patience
         while True:
             try:
-                self._join()
+                self._join(reuse)
                 break
             except ManagerUnreachable:
                 if time.monotonic() + _SOONEST > deadline:
@@ -257,7 +260,7 @@ class ManagerClient:
             self._holding.keep(Held(plan, workers))
             self._news.notify_all()
 
-    def _join(self) -> None:
+    def _join(self, reuse: str | None = None) -> None:
         line = Line(self._where, GRACE)
         try:
             settings = None if self._settings is None else from_settings(self._settings)
@@ -268,6 +271,7 @@ class ManagerClient:
                 lease=self._lease,
                 settings=settings,
                 instance=self._instance,
+                reuse=reuse,
             )
             membership = line.call("join", GRACE, entry=entry)
         except BaseException:

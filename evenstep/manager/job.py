@@ -32,7 +32,7 @@ no two plans may have one number."""
 class Job:
     """The workers of a job and its session, once it runs."""
 
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(self, name: str, settings: Settings, learned: Learned | None = None) -> None:
         self.name = name
         self.settings = settings
         self.changed = True
@@ -43,7 +43,7 @@ class Job:
         self._gathering: dict[str, int] = {}
         self._early: dict[str, Report] = {}
         self._agreements = Agreements()
-        self._learned: Learned | None = None
+        self._learned = learned
         self._remembered_at = -1
         self._broken_off = False
         self._num_runs = 0
@@ -66,6 +66,11 @@ class Job:
         if self._session is None:
             return tuple(self._gathering)
         return (*self._session.members, *self._session.joining)
+
+    @property
+    def knowledge(self) -> Learned | None:
+        """What was learned in this run, or else what the next one begins with."""
+        return self._learning() or self._learned
 
     @property
     def progress(self) -> tuple[int, ...]:
@@ -186,8 +191,7 @@ class Job:
     @classmethod
     def restored(cls, saved: Saved, now: float) -> Job:
         """Make a job of what was saved; its workers are taken to have been heard just now."""
-        job = cls(saved.job, saved.settings)
-        job._learned = saved.learned
+        job = cls(saved.job, saved.settings, saved.learned)
         job.changed = False
         if saved.running is not None:
             workers = saved.running.workers

@@ -10,6 +10,7 @@ from typing import IO
 from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
 from evenstep.manager import saved
 from evenstep.manager.job import Job
+from evenstep.manager.reuse import inherited
 from evenstep.manager.settings import Settings, check_name
 
 MAX_JOBS = 1_000
@@ -46,8 +47,11 @@ class Jobs:
             raise UnknownJob(f"there is no job {name}; create it, or join with settings")
         return job
 
-    def create(self, name: object, settings: Settings) -> Job:
-        """Return the job of this name, which is new or has the same settings."""
+    def create(self, name: object, settings: Settings, reuse: str | None = None) -> Job:
+        """Return the job of this name, which is new or has the same settings.
+
+        A new one begins with what the job called `reuse` has learned.
+        """
         job = self._jobs.get(check_name("job", name))
         if job is not None:
             if job.settings != settings:
@@ -57,8 +61,9 @@ class Jobs:
             return job
         if len(self._jobs) >= self._max_jobs:
             raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
-        job = self._jobs[str(name)] = Job(str(name), settings)
-        _log.info("job %s: created, %s", name, settings)
+        learned = inherited(settings, self._to_reuse(reuse)) if reuse else None
+        job = self._jobs[str(name)] = Job(str(name), settings, learned)
+        _log.info("job %s: created, %s%s", name, settings, f", reuses {reuse}" if reuse else "")
         return job
 
     def changed(self) -> list[saved.Saved]:
@@ -79,6 +84,12 @@ class Jobs:
             job.close()
         if self._lock is not None:
             self._lock.close()
+
+    def _to_reuse(self, name: str) -> Job:
+        try:
+            return self.find(name)
+        except UnknownJob:
+            raise UnknownJob(f"a job to reuse must be there, got {name}") from None
 
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:

@@ -119,7 +119,7 @@ class Service:
         return _body(message)
 
     def _create(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
-        self.jobs.create(arguments.job, to_settings(arguments.settings))
+        self.jobs.create(arguments.job, to_settings(arguments.settings), arguments.reuse)
         return _body(message)
 
     def _join(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
@@ -147,7 +147,7 @@ class Service:
     def _job_of(self, entry: Any) -> Job:
         if entry.settings is None:
             return self.jobs.find(entry.job)
-        return self.jobs.create(entry.job, to_settings(entry.settings))
+        return self.jobs.create(entry.job, to_settings(entry.settings), entry.reuse)
 
     def _report(self, peer: Peer, arguments: Any, message: wire.Message) -> None:
         job = _job(peer)

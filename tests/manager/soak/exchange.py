@@ -9,6 +9,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 
 class Exchange:
@@ -92,7 +93,7 @@ class _Handler(socketserver.StreamRequestHandler):
         finally:
             exchange.leave(self)
 
-    def _lines(self) -> Iterator:
+    def _lines(self) -> Iterator[Any]:
         for line in self.rfile:
             yield json.loads(line)
 
@@ -117,7 +118,7 @@ class Member:
         self._file.close()
         self._line.close()
 
-    def _ask(self, what: object) -> object:
+    def _ask(self, what: object) -> Any:
         self._file.write(json.dumps(what).encode() + b"\n")
         self._file.flush()
         return json.loads(self._file.readline())

@@ -115,11 +115,12 @@ def _disturb(manager, trainers: Trainers, folder: Path) -> list[Kill]:
 
 def _wait_for_progress(folder: Path, before: list[int]) -> None:
     """Wait until every job has come further than it was."""
-    for loop, iteration in zip(JOBS, before, strict=True):
-        until(
-            lambda loop=loop, iteration=iteration: newest_iteration(loop, folder) > iteration,
-            f"an iteration of job {loop.job} after {iteration}",
-        )
+
+    def went_on() -> bool:
+        pairs = zip(JOBS, before, strict=True)
+        return all(newest_iteration(loop, folder) > iteration for loop, iteration in pairs)
+
+    until(went_on, f"progress of all jobs after iterations {before}")
 
 
 def _went_on(record: Record, kills: list[float]) -> bool:
@@ -141,8 +142,8 @@ def _allowed(record: Record, kills: list[Kill]) -> list[list[Applied]]:
 def _summary(records: list[Record], kills: list[Kill]) -> str:
     victims = [victim for _, together in kills for victim in together]
     head = (
-        f"\nsoak: of {TRAINERS} trainers with 4 workers each, {victims.count('trainer')} were killed, "
-        f"and the manager {victims.count('manager')} times, at {len(kills)} moments"
+        f"\nsoak: {TRAINERS} trainers of 4 workers each, {victims.count('trainer')} kills of them "
+        f"and {victims.count('manager')} of the manager, at {len(kills)} moments"
     )
     return "\n".join([head, *(f"  {record.summary()}" for record in records)])
 

@@ -262,17 +262,19 @@ class Entry(object):
      - lease
      - settings
      - instance
+     - reuse
 
     """
 
 
-    def __init__(self, job=None, worker=None, iteration=None, lease=None, settings=None, instance=None,):
+    def __init__(self, job=None, worker=None, iteration=None, lease=None, settings=None, instance=None, reuse=None,):
         self.job = job
         self.worker = worker
         self.iteration = iteration
         self.lease = lease
         self.settings = settings
         self.instance = instance
+        self.reuse = reuse
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -314,6 +316,11 @@ class Entry(object):
                     self.instance = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
                 else:
                     iprot.skip(ftype)
+            elif fid == 7:
+                if ftype == TType.STRING:
+                    self.reuse = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -347,6 +354,10 @@ class Entry(object):
         if self.instance is not None:
             oprot.writeFieldBegin('instance', TType.STRING, 6)
             oprot.writeString(self.instance.encode('utf-8') if sys.version_info[0] == 2 else self.instance)
+            oprot.writeFieldEnd()
+        if self.reuse is not None:
+            oprot.writeFieldBegin('reuse', TType.STRING, 7)
+            oprot.writeString(self.reuse.encode('utf-8') if sys.version_info[0] == 2 else self.reuse)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -943,6 +954,7 @@ Entry.thrift_spec = (
     (4, TType.DOUBLE, 'lease', None, None, ),  # 4
     (5, TType.STRUCT, 'settings', [Settings, None], None, ),  # 5
     (6, TType.STRING, 'instance', 'UTF8', None, ),  # 6
+    (7, TType.STRING, 'reuse', 'UTF8', None, ),  # 7
 )
 all_structs.append(Report)
 Report.thrift_spec = (
