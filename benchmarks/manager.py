@@ -87,9 +87,7 @@ class Workers:
 
     def _read(self, i: int) -> None:
         line = self._lines[i]
-        deadline = time.monotonic() + _WAIT
-        length = wire.frame_length(line._read(4, deadline), wire.MAX_REPLY)
-        reply = wire.parse_header(line._read(length, deadline))
+        reply = wire.parse_header(line.receive(time.monotonic() + _WAIT))
         result = wire.decode_body(types().BatchSizeManager.report_result(), reply.body)
         assert result.refused is None, result.refused
         self._sizes[i] = result.success.sizes[i]

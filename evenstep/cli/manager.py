@@ -98,6 +98,8 @@ async def _serve(state: Path | None, host: str, port: int, token: str | None, tl
     def ready(where: str) -> None:
         # What is there now stays: the collector need not look at it between two reports.
         gc.freeze()
+        # A round of a thousand workers makes some ten thousand objects that go with it.
+        gc.set_threshold(50_000)
         found = f", {len(jobs)} jobs recovered" if jobs else ""
         print(f"evenstep manager: listening on {where}{found}", flush=True)
 
