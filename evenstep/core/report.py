@@ -96,7 +96,8 @@ class Report:
             raise InvalidReport(f"worker must be a non-empty name, got {self.worker!r}")
         if not _is_count(self.iteration, least=0):
             raise InvalidReport(
-                f"iteration of worker {self.worker} must be an integer from 0 to 2^53, got {self.iteration!r}"
+                f"iteration of worker {self.worker} must be an integer from 0 to 2^53, "
+                f"got {self.iteration!r}"
             )
         if (self.batch_size is None) != (self.batch_processing_time is None):
             raise InvalidReport(
@@ -107,13 +108,14 @@ class Report:
             return
         if not _is_count(self.batch_size, least=1):
             raise InvalidReport(
-                f"batch size of worker {self.worker} must be an integer from 1 to 2^53 (or None with no time), "
-                f"got {self.batch_size!r}"
+                f"batch size of worker {self.worker} must be an integer from 1 to 2^53 "
+                f"(or None with no time), got {self.batch_size!r}"
             )
         t = self.batch_processing_time
         if not (_is_finite(t) and SHORTEST <= t <= LONGEST):
             raise InvalidReport(
-                f"batch processing time of worker {self.worker} must be from {SHORTEST:g} to {LONGEST:g} s, got {t!r}"
+                f"batch processing time of worker {self.worker} must be from {SHORTEST:g} to "
+                f"{LONGEST:g} s, got {t!r}"
             )
 
 
