@@ -16,8 +16,7 @@ EMA = {"policy": "proportional", "predictor": "ema"}
 
 def cut(client):
     """Break a client's line as a network would, so that it does not come back by itself."""
-    client._closed = True
-    client._drop(None)
+    client._place.close()
 
 
 def test_silent_worker_leaves_its_share_to_the_others_and_comes_back(manager, job):
@@ -71,7 +70,7 @@ def test_worker_that_waits_for_longer_than_its_lease_stays(manager, job):
 def test_worker_whose_line_breaks_comes_back_by_itself_and_keeps_its_place(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
-    a._line._socket.shutdown(2)
+    a._place.line._socket.shutdown(2)
     # Nobody holds the training up: this is the last plan.
     assert a.boundary(said("a", 1)).number == 0
     until(lambda: a.connected, "a new line")
@@ -84,9 +83,9 @@ def test_client_takes_its_place_from_a_dead_connection_that_the_manager_still_ho
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
     # A line of which the other end hears nothing any more, as when a network is gone.
-    dead, a._line = a._line, None
-    with a._news:
-        a._news.notify()
+    dead, a._place.line = a._place.line, None
+    with a._place.news:
+        a._place.news.notify()
     until(lambda: a.connected, "a new line")
     boundary([a, b], 1)
     assert (a.workers, a.newest) == (("a", "b"), 0)
