@@ -148,9 +148,9 @@ class Balancer:
         self.plan = replace(self.plan, number=number, iteration=iteration, reason="numbered anew")
         return self.plan
 
-    def skip_numbers(self, count: int) -> None:
-        """Leave out numbers after that of the plan in force: others may hold plans with them."""
-        self._least_number = self.plan.number + count
+    def number_from(self, least: int) -> None:
+        """Give new plans no number below this one: others may hold plans that have it."""
+        self._least_number = least
 
     def check_members(self, workers: Sequence[str]) -> None:
         """Raise what `change_members` would, where the job cannot go on with these workers."""

@@ -48,6 +48,7 @@ class Job:
         self._broken_off = False
         self._num_runs = 0
         self._held = -1
+        self._least_number = 0
 
     @property
     def session(self) -> Session | None:
@@ -185,19 +186,29 @@ class Job:
         self.changed = False
         leases = {worker: presence.lease for worker, presence in self._presence.items()}
         return Saved(
-            self.name, self.settings, self.iteration, leases, self._learning(), self._learned
+            self.name,
+            self.settings,
+            self.iteration,
+            leases,
+            self._learning(),
+            self._learned,
+            self._least_number,
         )
 
     @classmethod
     def restored(cls, saved: Saved, now: float) -> Job:
-        """Make a job of what was saved; its workers are taken to have been heard just now."""
+        """Make a job of what was saved; its workers are taken to have been heard just now.
+
+        It must be saved before it makes a plan: the numbers that it left out stay left out.
+        """
         job = cls(saved.job, saved.settings, saved.learned)
-        job.changed = False
+        known = [int(learned.state["own.number"]) for learned in saved.known]
+        job._least_number = max(saved.least_number, *known, -1) + UNSAVED
         if saved.running is not None:
             workers = saved.running.workers
             job._balancer = saved.settings.balancer(workers)
             job._balancer.restore(saved.running.state)
-            job._balancer.skip_numbers(UNSAVED)
+            job._balancer.number_from(job._least_number)
             job._session = Session(job._balancer, saved.iteration)
             job._presence = {
                 worker: Presence(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
@@ -235,12 +246,13 @@ class Job:
         """Start the session with those who have gathered, and with what an earlier run learned."""
         start = self.iteration
         balancer = self._taught(in_name_order(tuple(self._gathering)), start)
+        balancer.number_from(self._least_number)
         self._balancer, self._session = balancer, Session(balancer, start)
         self._agreements = Agreements()
         self._broken_off = False
         self._remembered_at = -1
         self._num_runs += 1
-        self._session.renumber(self._held)
+        self._session.renumber(max(self._held, self._least_number - 1))
         self._gathering = {}
         early, self._early = self._early, {}
         for report in early.values():

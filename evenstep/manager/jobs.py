@@ -40,6 +40,7 @@ class Jobs:
             saved.clear_scratch(self._folder)
             for found in saved.load_all(self._folder, _log.error):
                 self._recover(found, saved.path_of(self._folder, found.job), now)
+            self.write(self.changed())
 
     def find(self, name: object) -> Job:
         job = self._jobs.get(check_name("job", name))
