@@ -35,7 +35,8 @@ class Worker:
         self._loop, self._worker, self._manager, self._port = loop, worker, manager, port
         self._stop = folder / STOP
         self._path = folder / f"{loop.job}.{worker}.applied"
-        self._speed = random.Random(f"{loop.job} {worker}").uniform(500, 2000)
+        self._noise = random.Random(f"{loop.job} {worker}")
+        self._speed = self._noise.uniform(500, 2000)
 
     def run(self) -> None:
         client = self._connect()
@@ -79,7 +80,7 @@ class Worker:
         self._file.write(f"{k} {number} {sizes} {time.monotonic()} {state}\n".encode())
         size = 0 if plan is None else client.batch_size
         started = time.monotonic()
-        time.sleep(max(0.002, size / self._speed))
+        time.sleep((self._loop.pace + size / self._speed) * self._noise.uniform(0.8, 1.25))
         if size == 0:
             return self._silent(k + 1)
         return Report(self._worker, k + 1, size, time.monotonic() - started)
