@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
     ask.add_argument("--policy", default="equal_finish", help="default: %(default)s")
     ask.add_argument("--predictor", default="best_of", help="default: %(default)s")
+    ask.add_argument("--reuse", metavar="OTHER", help="begin with what this job has learned")
     ask.add_argument("--json", action="store_true", help="status as JSON")
 
 
@@ -125,8 +126,9 @@ def _create(args: argparse.Namespace) -> int:
         raise InvalidSetting("create needs JOB, --workers and --total")
     job = check_name("job", args.job)
     settings = Settings(args.workers, args.total, args.policy, args.predictor)
-    _ask(args, "create", job=job, settings=from_settings(settings))
-    print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration")
+    _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
+    reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
+    print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}")
     return 0
 
 

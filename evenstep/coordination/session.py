@@ -93,6 +93,11 @@ class Session:
         return self._plans[-1]
 
     @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans kept, in order; the last is the newest."""
+        return tuple(self._plans)
+
+    @property
     def waiting_for(self) -> tuple[str, ...]:
         """The members that have not reported for the open boundary, and still may."""
         return tuple(worker for worker in self._members if self._is_missing(worker))

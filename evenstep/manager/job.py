@@ -26,11 +26,21 @@ from evenstep.manager.presence import DEFAULT_LEASE, Presence
 from evenstep.manager.saved import Learned, Saved
 from evenstep.manager.settings import MAX_WORKERS, Settings, in_name_order
 
+UNSAVED = 1_000_000
+"""Numbers left out after a restart: workers may hold plans that were made after the last save, and
+no two plans may have one number."""
+
 
 class Job:
     """The workers of a job and its session, once it runs."""
 
-    def __init__(self, name: str, settings: Settings, news: News | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        learned: Learned | None = None,
+        news: News | None = None,
+    ) -> None:
         self.name = name
         self.settings = settings
         self.course = Course()
@@ -43,11 +53,12 @@ class Job:
         self._gathering: dict[str, int] = {}
         self._early: dict[str, Report] = {}
         self._agreements = Agreements()
-        self._learned: Learned | None = None
+        self._learned = learned
         self._remembered_at = -1
         self._broken_off = False
         self._num_runs = 0
         self._held = -1
+        self._least_number = 0
 
     @property
     def session(self) -> Session | None:
@@ -66,6 +77,11 @@ class Job:
         if self._session is None:
             return tuple(self._gathering)
         return (*self._session.members, *self._session.joining)
+
+    @property
+    def knowledge(self) -> Learned | None:
+        """What was learned in this run, or else what the next one begins with."""
+        return self._learning() or self._learned
 
     @property
     def progress(self) -> tuple[int, ...]:
@@ -89,6 +105,7 @@ class Job:
             raise LimitReached(f"a job must have at most {MAX_WORKERS} workers")
         came = "back" if worker in self._presence else "joined"
         first = self._enter(worker, iteration)
+        self._agreements.forget(worker)
         self._presence[worker] = Presence(lease, since=now, heard=now, instance=instance)
         self.changed = True
         self._tell(came, worker, iteration=first)
@@ -110,6 +127,7 @@ class Job:
             # Not yet its turn: it gets the plan of the others, and has no part in it.
             return
         session.report(report, in_order=True)
+        self._agreements.go_on(report.worker, report.iteration)
         self._after_change()
 
     def plan_for(self, iteration: int) -> Plan | None:
@@ -148,6 +166,7 @@ class Job:
             # Where the others cannot go on without it, this is refused, and it stays.
             self._session.leave(worker)
         self._presence.pop(worker, None)
+        self._agreements.forget(worker)
         self._tell(kind, worker)
         if not self._presence:
             self._end("all workers left")
@@ -184,19 +203,29 @@ class Job:
         self.changed = False
         leases = {worker: presence.lease for worker, presence in self._presence.items()}
         return Saved(
-            self.name, self.settings, self.iteration, leases, self._learning(), self._learned
+            self.name,
+            self.settings,
+            self.iteration,
+            leases,
+            self._learning(),
+            self._learned,
+            self._least_number,
         )
 
     @classmethod
     def restored(cls, saved: Saved, now: float, news: News | None = None) -> Job:
-        """Make a job of what was saved; its workers are taken to have been heard just now."""
-        job = cls(saved.job, saved.settings, news)
-        job._learned = saved.learned
-        job.changed = False
+        """Make a job of what was saved; its workers are taken to have been heard just now.
+
+        It must be saved before it makes a plan: the numbers that it left out stay left out.
+        """
+        job = cls(saved.job, saved.settings, saved.learned, news)
+        known = [int(learned.state["own.number"]) for learned in saved.known]
+        job._least_number = max(saved.least_number, *known, -1) + UNSAVED
         if saved.running is not None:
             workers = saved.running.workers
             job._balancer = saved.settings.balancer(workers)
             job._balancer.restore(saved.running.state)
+            job._balancer.number_from(job._least_number)
             job._session = job._session_of(job._balancer, saved.iteration)
             job._presence = {
                 worker: Presence(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
@@ -235,13 +264,14 @@ class Job:
         """Start the session with those who have gathered, and with what an earlier run learned."""
         start = self.iteration
         balancer = self._taught(in_name_order(tuple(self._gathering)), start)
+        balancer.number_from(self._least_number)
         self._balancer, self._session = balancer, self._session_of(balancer, start)
         self._tell("begun", iteration=start, workers=list(balancer.workers))
         self._agreements = Agreements()
         self._broken_off = False
         self._remembered_at = -1
         self._num_runs += 1
-        self._session.renumber(self._held)
+        self._session.renumber(max(self._held, self._least_number - 1))
         self._gathering = {}
         early, self._early = self._early, {}
         for report in early.values():

@@ -12,6 +12,7 @@ from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, Unknown
 from evenstep.manager import saved
 from evenstep.manager.job import Job
 from evenstep.manager.news import Happening, News
+from evenstep.manager.reuse import inherited
 from evenstep.manager.settings import Settings, check_name
 
 MAX_JOBS = 1_000
@@ -44,8 +45,10 @@ class Jobs:
         """Take up what an earlier manager has left; what cannot be used is set aside."""
         if self._folder is not None:
             self._lock = saved.lock(self._folder)
+            saved.clear_scratch(self._folder)
             for found in saved.load_all(self._folder, _log.error):
                 self._recover(found, saved.path_of(self._folder, found.job), now)
+            self.write(self.changed())
 
     def find(self, name: object) -> Job:
         job = self._jobs.get(check_name("job", name))
@@ -53,8 +56,11 @@ class Jobs:
             raise UnknownJob(f"there is no job {name}; create it, or join with settings")
         return job
 
-    def create(self, name: object, settings: Settings) -> Job:
-        """Return the job of this name, which is new or has the same settings."""
+    def create(self, name: object, settings: Settings, reuse: str | None = None) -> Job:
+        """Return the job of this name, which is new or has the same settings.
+
+        A new one begins with what the job called `reuse` has learned.
+        """
         job = self._jobs.get(check_name("job", name))
         if job is not None:
             if job.settings != settings:
@@ -64,8 +70,10 @@ class Jobs:
             return job
         if len(self._jobs) >= self._max_jobs:
             raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
-        job = self._jobs[str(name)] = Job(str(name), settings, self.news)
-        self.news.tell(Happening("created", job.name, details={"settings": asdict(settings)}))
+        learned = inherited(settings, self._to_reuse(reuse)) if reuse else None
+        job = self._jobs[str(name)] = Job(str(name), settings, learned, self.news)
+        details = {"settings": asdict(settings)} | ({"reuse": reuse} if reuse else {})
+        self.news.tell(Happening("created", job.name, details=details))
         return job
 
     def changed(self) -> list[saved.Saved]:
@@ -86,6 +94,12 @@ class Jobs:
             job.close()
         if self._lock is not None:
             self._lock.close()
+
+    def _to_reuse(self, name: str) -> Job:
+        try:
+            return self.find(name)
+        except UnknownJob:
+            raise UnknownJob(f"a job to reuse must be there, got {name}") from None
 
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:

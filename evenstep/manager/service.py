@@ -21,9 +21,8 @@ from evenstep.manager.job import Job
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.messages import (
     from_job,
+    from_membership,
     from_plan,
-    from_settings,
-    newest_plan,
     require_count,
     required,
     to_report,
@@ -123,7 +122,7 @@ class Service:
         return _body(message)
 
     def _create(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
-        self.jobs.create(arguments.job, to_settings(arguments.settings))
+        self.jobs.create(arguments.job, to_settings(arguments.settings), arguments.reuse)
         return _body(message)
 
     def _join(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
@@ -145,16 +144,12 @@ class Service:
         peer.job, peer.worker = job, worker
         self._peers[job, worker] = peer
         self._waiting.release(job)
-        settings = from_settings(job.settings)
-        return _body(
-            message,
-            types().Membership(iteration=first, settings=settings, plan=newest_plan(job)),
-        )
+        return _body(message, from_membership(job, first))
 
     def _job_of(self, entry: Any) -> Job:
         if entry.settings is None:
             return self.jobs.find(entry.job)
-        return self.jobs.create(entry.job, to_settings(entry.settings))
+        return self.jobs.create(entry.job, to_settings(entry.settings), entry.reuse)
 
     def _report(self, peer: Peer, arguments: Any, message: wire.Message) -> None:
         job = _job(peer)

@@ -72,6 +72,8 @@ async def serve(options: Options, say: Callable[[str], None]) -> None:
         def ready(where: str) -> None:
             # What is there now stays: the collector need not look at it between two reports.
             gc.freeze()
+            # A round of a thousand workers makes some ten thousand objects that go with it.
+            gc.set_threshold(50_000)
             found = f", {counted(len(jobs), 'job')} recovered" if jobs else ""
             say(f"listening on {where}{found}")
             if urls:

@@ -235,7 +235,7 @@ def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(mon
     monkeypatch.setattr("evenstep.manager.course.time.monotonic", lambda: 0.1 * next(moments))
     events, news = EventStream(), News()
     news.listen(events.hear)
-    job = Job("j", Settings(2, 60, "even"), news)
+    job = Job("j", Settings(2, 60, "even"), news=news)
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0)
     for k in range(100):

@@ -28,7 +28,7 @@ class Course:
         news = News()
         self.logs = RunLogs(folder, lambda name: SETTINGS)
         news.listen(self.logs.hear)
-        self.job = Job("j", SETTINGS, news)
+        self.job = Job("j", SETTINGS, news=news)
         for worker in workers:
             self.job.join(worker, 0, 5.0, now=0.0)
 
