@@ -25,6 +25,7 @@ WORKER_KEYS = (
     "curve",
     "table",
     "communication",
+    "bandwidth",
     "memory_cap",
     "noise",
     "trace",
@@ -45,6 +46,7 @@ class WorkerGroup:
     count: int = 1
     curve: Points = _STAND_IN
     communication: float = 0.0
+    bandwidth: float = np.nan
     memory_cap: int = UNLIMITED
     noise: WorkerNoise = QUIET
     trace: Trace = UNDISTURBED
@@ -69,12 +71,21 @@ def read_group(section: Section, folder: Path, noise: WorkerNoise) -> WorkerGrou
     with section.noting():
         group.communication = section.number("communication", 0.0, least=0.0)
     with section.noting():
+        group.bandwidth = _read_bandwidth(section)
+    with section.noting():
         group.memory_cap = section.whole("memory_cap", UNLIMITED, least=1, most=UNLIMITED)
     with section.noting():
         group.noise = read_noise(section, noise)
     with section.noting():
         group.trace = _read_trace(section, folder)
     return group
+
+
+def _read_bandwidth(section: Section) -> float:
+    bandwidth = section.optional_number("bandwidth")
+    if bandwidth is not None and bandwidth <= 0:
+        raise InvalidSetting(f"bandwidth must be > 0, got {bandwidth}")
+    return np.nan if bandwidth is None else bandwidth
 
 
 def read_noise(section: Section, default: WorkerNoise) -> WorkerNoise:
