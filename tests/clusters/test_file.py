@@ -98,7 +98,7 @@ def test_the_top_of_a_good_file(good):
 
 
 def test_bandwidth_is_that_of_the_file_and_otherwise_not_known(load):
-    cluster = load(TOP + WORKER + WORKER.replace("w", "x") + "bandwidth = 1.25e9\n")
+    cluster = load(TOP + WORKER + WORKER.replace('"w"', '"x"') + "bandwidth = 1.25e9\n")
     np.testing.assert_array_equal(cluster.bandwidth, [np.nan, 1.25e9])
 
 
