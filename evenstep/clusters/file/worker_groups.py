@@ -32,7 +32,7 @@ WORKER_KEYS = (
     "swap",
 )
 _TABLE_COLUMNS = ("batch_size", "seconds")
-_TRACE_COLUMNS = ("cpu", "memory")
+TRACE_COLUMNS = ("cpu", "memory")
 _MOST_WORKERS = 1_000_000
 _STAND_IN = linear(1.0)
 """The curve to go on with where a mistake was noted."""
@@ -164,10 +164,10 @@ def _read_trace(section: Section, folder: Path) -> Trace:
     inner = _open_trace(section)
     trace = UNDISTURBED
     with inner.noting():
-        columns = read_columns(_find(inner, "file", folder), (*UNITS, *_TRACE_COLUMNS))
+        columns = read_columns(_find(inner, "file", folder), (*UNITS, *TRACE_COLUMNS))
         if "swap" in section and "memory" not in columns:
             raise InvalidSetting(f"a worker with swap must have a memory column, got {columns}")
-        trace = replace(_as_trace(columns), repeat=inner.optional_number("repeat"), swap=swap)
+        trace = replace(as_trace(columns), repeat=inner.optional_number("repeat"), swap=swap)
     return trace
 
 
@@ -181,7 +181,8 @@ def _open_trace(section: Section) -> Section:
     return section.section("trace", ("file", "repeat"))
 
 
-def _as_trace(columns: Columns) -> Trace:
+def as_trace(columns: Columns) -> Trace:
+    """Return the trace in the columns of a file."""
     trace = UNDISTURBED
     with columns.placing():
         units = [unit for unit in UNITS if unit in columns]
@@ -190,7 +191,7 @@ def _as_trace(columns: Columns) -> Trace:
                 f"columns must be {' or '.join(UNITS)}, then cpu, memory or both, got {columns}"
             )
         at = columns[units[0]]
-        cpu, memory = (columns.values.get(name, np.ones_like(at)) for name in _TRACE_COLUMNS)
+        cpu, memory = (columns.values.get(name, np.ones_like(at)) for name in TRACE_COLUMNS)
         trace = Trace(at, cpu, memory, units[0])
     return trace
 
