@@ -10,7 +10,7 @@ from inspect import signature
 from pathlib import Path
 
 from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.cluster_a import ClusterA
+from evenstep.clusters.cluster_a import MODELS, ClusterA
 from evenstep.clusters.cluster_b import ClusterB
 from evenstep.clusters.file import load_cluster
 from evenstep.clusters.scenarios import SCENARIOS, make_scenario
@@ -34,10 +34,13 @@ def make_cluster(
     iterations: int | None = None,
     seed: int = 0,
     noisy: bool = True,
+    model: str | None = None,
 ) -> Cluster:
     """Make a cluster from its short form, or load a cluster file; what is not given is as usual.
 
-    The settings of Cluster-A and Cluster-B follow a colon; the first one needs no name.
+    The settings of Cluster-A and Cluster-B follow a colon; the first one needs no name. Where
+    Cluster-A has the times of the `model` that is trained, and no other one is asked for, it has
+    those.
 
     >>> make_cluster("A:12,model=resnet32").num_workers
     12
@@ -50,7 +53,7 @@ def make_cluster(
         raise InvalidSetting(f"the number of iterations must be >= 1, got {iterations}")
     name, colon, settings = spec.partition(":")
     if name in CLUSTERS:
-        return _papers(name, settings, num_workers).make(iterations, seed, noisy)
+        return _papers(name, settings, num_workers, model).make(iterations, seed, noisy)
     if name in SCENARIOS and not colon:
         return make_scenario(name, num_workers, iterations, seed, noisy)
     if not _is_file(spec):
@@ -64,7 +67,9 @@ def make_cluster(
     return load_cluster(spec, seed, iterations, noisy)
 
 
-def _papers(name: str, settings: str, num_workers: int | None) -> ClusterA | ClusterB:
+def _papers(
+    name: str, settings: str, num_workers: int | None, model: str | None
+) -> ClusterA | ClusterB:
     first, *_ = signature(CLUSTERS[name]).parameters
     if settings and "=" not in settings.partition(",")[0]:
         settings = f"{first}={settings}"
@@ -76,6 +81,8 @@ def _papers(name: str, settings: str, num_workers: int | None) -> ClusterA | Clu
             raise InvalidSetting(
                 f"the number of workers must be given once, got {given[first]} and {num_workers}"
             )
+    if name == "A" and model in MODELS:
+        given.setdefault("model", model)
     return construct(CLUSTERS[name], name, given)
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from evenstep.core.settings import construct, parse_spec
+from evenstep.core.settings import construct, parse_spec, require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.workloads.classification import Classification
 from evenstep.workloads.digits import mlp_digits, softmax_digits
@@ -41,6 +41,7 @@ def _softmax(dtype: str = "float32") -> Classification:
 
 
 def _mlp(width: int = 64, dtype: str = "float32") -> Classification:
+    require_whole("width of mlp", width)
     return mlp_digits(_dtype(dtype), width)
 
 
@@ -52,6 +53,9 @@ def _svm(
     seed: int = 0,
     dtype: str = "float32",
 ) -> LinearSvm:
+    if rows is not None:
+        require_whole("rows of svm", rows)
+    require_whole("seed of svm", seed, least=0)
     return linear_svm(str(path), str(test), rows, l2, seed, _dtype(dtype))
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.measure.load import Load
+from evenstep.measure.usage import UsageProbe
 
 MIB = 1 << 20
 CORE = min(os.sched_getaffinity(0))
@@ -100,3 +101,32 @@ def test_a_process_that_was_ended_is_missed():
 def test_wrong_cores_are_refused(cores, message):
     with pytest.raises(InvalidSetting, match=message):
         Load(cores)
+
+
+def measure_cpu(seconds):
+    """Return c as a worker that is busy all the time measures it."""
+    probe = UsageProbe()
+    readings = []
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        soon = time.perf_counter() + 0.05
+        while time.perf_counter() < soon:
+            pass
+        readings.append(probe.read().cpu)
+    probe.close()
+    return sum(readings) / len(readings)
+
+
+def test_a_worker_on_the_core_measures_what_is_left():
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CORE})
+    try:
+        alone = measure_cpu(1.0)
+        if alone < 0.8:
+            pytest.skip(f"this machine is too busy: a worker has {alone:.2f} of a core at best")
+        with Load([CORE], most=0.6) as load:
+            load.set(0.6, 0)
+            contended = measure_cpu(1.5)
+    finally:
+        os.sched_setaffinity(0, cores)
+    assert contended < alone - 0.3

@@ -78,6 +78,9 @@ def test_the_stand_in_for_inception_is_named():
         ("mlp:dtype=half", "dtype must be one of float32, float64, got 'half'"),
         ("resnet32:norm=layer", "norm must be one of batch, group, got 'layer'"),
         ("svm:test=a9a.t", "test must come with a path to train on, got 'a9a.t' alone"),
+        ("mlp:width=0", "width of mlp must be >= 1, got 0"),
+        ("svm:rows=many", "rows of svm must be an integer, got 'many'"),
+        ("svm:seed=-1", "seed of svm must be >= 0, got -1"),
         ("svm:l2=-1", "l2 must be finite and >= 0, got -1"),
         (
             "svm:pth=a9a",

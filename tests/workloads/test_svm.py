@@ -67,7 +67,7 @@ def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
     path = tmp_path / "bad.svm"
     path.write_text(text)
     with pytest.raises(DataFileError) as caught:
-        read_svmlight(path)
+        make_workload(f"svm:path={path}")
     assert str(caught.value) == message.format(path)
 
 
