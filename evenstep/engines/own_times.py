@@ -16,12 +16,13 @@ class OwnTimes:
     def __init__(self, cluster: Cluster, sizes: Ints) -> None:
         self._cluster = cluster
         self._sizes = sizes
+        self._follows_clock = cluster.environment.follows_clock
         self._kept: dict[int, list[float]] = {}
         self._asked: dict[int, int] = {}
 
     def time(self, worker: int, iteration: int, now: float) -> float:
         """Return t, in seconds; each worker asks once for each of its iterations."""
-        if self._cluster.environment.follows_clock:
+        if self._follows_clock:
             return self._times(iteration, now)[worker]
         if iteration not in self._kept:
             self._kept[iteration] = self._times(iteration, now)
