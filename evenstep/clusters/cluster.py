@@ -46,6 +46,8 @@ class Cluster:
     """The policy to use, unless the user says otherwise."""
     minimum: int = 1
     granularity: int = 1
+    overlapped: bool = False
+    """Whether workers communicate while they compute; otherwise afterwards."""
     bandwidth: Floats = field(default_factory=lambda: np.empty(0))
     """Bytes per second of each worker's line; NaN where nobody knows, as it is if not given."""
 
@@ -75,7 +77,11 @@ class Cluster:
 
     def expected_times(self, sizes: Ints, at: Conditions) -> Floats:
         """Return the batch processing times without noise; 0 for a worker of size 0."""
-        times = at.communication + at.slowdown * self.curves.times_at(sizes)
+        computation = at.slowdown * self.curves.times_at(sizes)
+        if self.overlapped:
+            times = np.maximum(at.communication, computation)
+        else:
+            times = at.communication + computation
         return np.where(sizes > 0, times, 0.0)
 
     def times(self, sizes: Ints, at: Conditions) -> Floats:
@@ -97,8 +103,10 @@ class Cluster:
 
     def _best(self, at: Conditions, noise: Floats) -> Ints:
         def largest(level: float) -> Ints:
-            computation = (level / noise - at.communication) / at.slowdown
-            sizes = self.curves.largest_within(computation)
+            time = level / noise
+            left = time if self.overlapped else time - at.communication
+            sizes = self.curves.largest_within(left / at.slowdown)
+            sizes = np.where(time < at.communication, -1.0, sizes)
             # A size that is met exactly must not be lost to a rounding error.
             return np.floor(np.minimum(sizes, self.total) * (1 + 1e-12)).astype(np.int64)
 

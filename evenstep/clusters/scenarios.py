@@ -190,6 +190,10 @@ class _Silenced:
 
     environment: Environment
 
+    @property
+    def follows_clock(self) -> bool:
+        return self.environment.follows_clock
+
     def conditions(self, iteration: int, now: float) -> Conditions:
         at = self.environment.conditions(iteration, now)
         return Conditions(at.slowdown, at.communication, np.ones_like(at.noise), at.cpu, at.memory)
