@@ -20,6 +20,7 @@
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
+        ├── DataFileError         samples to train on, with the place of the mistake
         └── ClusterFileError      a cluster file, with the place of the mistake
 
 Every message says what, which, the rule, and what it got:
@@ -111,6 +112,10 @@ class StateFileError(FileError):
 
 class RunLogError(FileError):
     """A run log cannot be read."""
+
+
+class DataFileError(FileError):
+    """A file of samples cannot be read; the message names the place of the mistake."""
 
 
 class ClusterFileError(FileError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 
 from evenstep.errors import InvalidSetting
 
@@ -17,22 +18,41 @@ def whole(text: str) -> int:
     return _whole(text, least=0)
 
 
+def positive(text: str) -> float:
+    """Read a number > 0."""
+    return _fraction(text, most=math.inf)
+
+
+def share(text: str) -> float:
+    """Read a fraction above 0, up to 1."""
+    return _fraction(text, most=1.0)
+
+
 def parse_seeds(text: str) -> list[int]:
     """Read seeds: a range, single ones, or both.
 
     >>> parse_seeds("0-3"), parse_seeds("1,4,9-10")
     ([0, 1, 2, 3], [1, 4, 9, 10])
     """
-    seeds: list[int] = []
+    return parse_numbers(text, "seeds")
+
+
+def parse_numbers(text: str, what: str) -> list[int]:
+    """Read whole numbers that rise: a range, single ones, or both.
+
+    >>> parse_numbers("0,2-3", "cores")
+    [0, 2, 3]
+    """
+    numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() if dash else True)):
-            raise InvalidSetting(f"seeds must be like 0-7 or 1,4,9, got {text!r}")
+            raise InvalidSetting(f"{what} must be like 0-7 or 1,4,9, got {text!r}")
         some = range(int(first), int(last if dash else first) + 1)
-        if not some or (seeds and some[0] <= seeds[-1]):
-            raise InvalidSetting(f"seeds must rise, got {text!r}")
-        seeds += some
-    return seeds
+        if not some or (numbers and some[0] <= numbers[-1]):
+            raise InvalidSetting(f"{what} must rise, got {text!r}")
+        numbers += some
+    return numbers
 
 
 def _whole(text: str, least: int) -> int:
@@ -42,4 +62,15 @@ def _whole(text: str, least: int) -> int:
         number = least - 1
     if number < least:
         raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got {text!r}")
+    return number
+
+
+def _fraction(text: str, most: float) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (0 < number <= most and math.isfinite(number)):
+        rule = "a number > 0" if most == math.inf else f"a number > 0, up to {most:g}"
+        raise argparse.ArgumentTypeError(f"must be {rule}, got {text!r}")
     return number

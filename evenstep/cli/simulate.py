@@ -1,13 +1,14 @@
 """Show in virtual time how close a policy comes to the optimum.
 
-Runs a built-in scenario, or a cluster described in a file, under a policy; plain BSP and an oracle
-that knows the noise run beside it on the same noise. All figures are simulated; docs/simulate.md
-defines them.
+Runs a built-in scenario, a cluster of the paper, or one described in a file, under a policy; plain
+BSP and an oracle that knows the noise run beside it on the same noise. All figures are simulated;
+docs/simulate.md defines them.
 
 examples:
   evenstep simulate G
   evenstep simulate G --policy stepwise --workers 16 --seeds 0-7
   evenstep simulate P --predictor ema --plot p.png --log p.jsonl
+  evenstep simulate A:12,model=resnet32
   evenstep simulate --cluster examples/clusters/mixed_gpus.toml --json
 """
 
@@ -23,8 +24,7 @@ from evenstep.cli.arguments import count, parse_seeds, whole
 from evenstep.cli.recording import Recording
 from evenstep.cli.simulate_view import Display, print_figures, print_workers
 from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.file import load_cluster
-from evenstep.clusters.scenarios import SCENARIOS, make_scenario
+from evenstep.clusters.named import SUMMARIES, make_cluster
 from evenstep.core.plan import Plan
 from evenstep.engines.simulation import Outcome, Setup, median_figures, simulate
 from evenstep.engines.virtual import Iteration
@@ -35,8 +35,8 @@ from evenstep.runlog.plot import check_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    scenarios = "; ".join(f"{name}: {s.summary}" for name, s in SCENARIOS.items())
-    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help=scenarios)
+    named = "; ".join(f"{name}: {summary}" for name, summary in SUMMARIES.items())
+    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help=named)
     parser.add_argument("--cluster", metavar="FILE", help="a cluster file, docs/cluster_file.md")
     parser.add_argument(
         "--policy",
@@ -87,16 +87,13 @@ def run(args: argparse.Namespace) -> int:
 def _cluster(args: argparse.Namespace, seed: int) -> Cluster:
     if (args.scenario is None) == (args.cluster is None):
         raise InvalidSetting(
-            f"give either a scenario ({', '.join(SCENARIOS)}) or --cluster FILE, "
+            f"give either a scenario ({', '.join(SUMMARIES)}) or --cluster FILE, "
             f"got {'neither' if args.scenario is None else 'both'}"
         )
-    if args.scenario is not None:
-        return make_scenario(
-            args.scenario, args.workers, args.iterations, seed, noisy=not args.noise_free
-        )
-    if args.workers is not None:
+    if args.cluster is not None and args.workers is not None:
         raise InvalidSetting("--workers goes with a scenario; a cluster file has its own workers")
-    return load_cluster(args.cluster, seed, args.iterations, noisy=not args.noise_free)
+    spec = args.cluster if args.scenario is None else args.scenario
+    return make_cluster(spec, args.workers, args.iterations, seed, noisy=not args.noise_free)
 
 
 def _simulate(

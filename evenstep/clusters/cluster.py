@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from evenstep.clusters.conditions import Conditions, Environment
 from evenstep.clusters.curves import Curves
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.split import split_monotone
+from evenstep.errors import InvalidSetting
 
 _RESIDENT_MEMORY = 0.3
 """Share of a device's memory that the model itself takes, whatever the batch size."""
@@ -45,6 +46,22 @@ class Cluster:
     """The policy to use, unless the user says otherwise."""
     minimum: int = 1
     granularity: int = 1
+    overlapped: bool = False
+    """Whether workers communicate while they compute; otherwise afterwards."""
+    bandwidth: Floats = field(default_factory=lambda: np.empty(0))
+    """Bytes per second of each worker's line; NaN where nobody knows, as it is if not given."""
+
+    def __post_init__(self) -> None:
+        if self.bandwidth.size == 0:
+            object.__setattr__(self, "bandwidth", np.full(self.num_workers, np.nan))
+        if self.bandwidth.shape != (self.num_workers,):
+            raise InvalidSetting(
+                f"bandwidth must have {self.num_workers} entries, one per worker, "
+                f"got shape {self.bandwidth.shape}"
+            )
+        require(
+            np.isnan(self.bandwidth) | (self.bandwidth > 0), "bandwidth must be > 0", self.bandwidth
+        )
 
     @property
     def num_workers(self) -> int:
@@ -60,7 +77,11 @@ class Cluster:
 
     def expected_times(self, sizes: Ints, at: Conditions) -> Floats:
         """Return the batch processing times without noise; 0 for a worker of size 0."""
-        times = at.communication + at.slowdown * self.curves.times_at(sizes)
+        computation = at.slowdown * self.curves.times_at(sizes)
+        if self.overlapped:
+            times = np.maximum(at.communication, computation)
+        else:
+            times = at.communication + computation
         return np.where(sizes > 0, times, 0.0)
 
     def times(self, sizes: Ints, at: Conditions) -> Floats:
@@ -82,8 +103,10 @@ class Cluster:
 
     def _best(self, at: Conditions, noise: Floats) -> Ints:
         def largest(level: float) -> Ints:
-            computation = (level / noise - at.communication) / at.slowdown
-            sizes = self.curves.largest_within(computation)
+            time = level / noise
+            left = time if self.overlapped else time - at.communication
+            sizes = self.curves.largest_within(left / at.slowdown)
+            sizes = np.where(time < at.communication, -1.0, sizes)
             # A size that is met exactly must not be lost to a rounding error.
             return np.floor(np.minimum(sizes, self.total) * (1 + 1e-12)).astype(np.int64)
 

@@ -30,6 +30,11 @@ class Conditions:
 class Environment(Protocol):
     """Everything around the workers that changes while they train."""
 
+    @property
+    def follows_clock(self) -> bool:
+        """Whether conditions depend on the time; otherwise on nothing but the iteration."""
+        ...
+
     def conditions(self, iteration: int, now: float) -> Conditions:
         """Return the conditions of an iteration that starts `now` seconds into the run.
 

@@ -42,5 +42,6 @@ def emulated_gpus(num_workers: int, scale: float) -> Cluster:
             communication=np.zeros(num_workers), noise=Noise.of([QUIET] * num_workers, seed=0)
         ),
         total=_SAMPLES * num_workers,
+        bandwidth=gpus.bandwidth[kinds],
         changes_at=None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class WorkerNoise:
 
 
 QUIET = WorkerNoise()
+_KEPT = 4096
+"""Iterations whose factors are kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +50,8 @@ class Noise:
     spike_low: Floats
     spike_high: Floats
     seed: int
+    _drawn: dict[int, Floats] = field(default_factory=dict, repr=False)
+    """Factors of iterations: workers that are each in their own ask for one again and again."""
 
     @classmethod
     def of(cls, workers: Sequence[WorkerNoise], seed: int) -> Noise:
@@ -68,6 +72,13 @@ class Noise:
 
     def factors(self, iteration: int) -> Floats:
         """Return the factors of one iteration; they depend on nothing but it and the seed."""
+        if iteration not in self._drawn:
+            if len(self._drawn) >= _KEPT:
+                self._drawn.clear()
+            self._drawn[iteration] = self._draw(iteration)
+        return self._drawn[iteration]
+
+    def _draw(self, iteration: int) -> Floats:
         num_workers = len(self.sigma)
         rng = np.random.default_rng((self.seed, iteration))
         factors = np.exp(self.sigma * rng.standard_normal(num_workers))

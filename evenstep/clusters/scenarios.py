@@ -73,7 +73,7 @@ def gpu(
     m60s = np.array([i for i, gpu in enumerate(gpus) if gpu.name == "M60"])
     return Cluster(
         name="G",
-        workers=_names([gpu.name for gpu in gpus]),
+        workers=number_names([gpu.name for gpu in gpus]),
         curves=Curves.of(curves),
         cap=_caps(gpus, v100_cap),
         environment=Scheduled(
@@ -91,7 +91,7 @@ def _caps(gpus: list[_Gpu], v100_cap: int | None) -> Ints:
     return np.array([v100_cap if v100_cap and g.name == "V100" else g.cap for g in gpus])
 
 
-_CPU_KINDS = (
+CPU_KINDS = (
     ("m4.2xlarge", 17, 60.0),
     ("c5.2xlarge", 10, 90.0),
     ("r4.2xlarge", 2, 64.0),
@@ -99,7 +99,7 @@ _CPU_KINDS = (
     ("m4.xlarge", 1, 31.0),
 )
 """Instance type, how many, samples per second (the paper's table of Cluster-B)."""
-_CPU_SAMPLES = 128
+CPU_SAMPLES = 128
 
 LOADS = {
     "P": TaskLoad(
@@ -112,16 +112,16 @@ LOADS = {
 
 def cpu(name: str, num_workers: int, iterations: int, seed: int, noisy: bool = True) -> Cluster:
     """Make scenario P, S or M; other numbers of workers repeat the 32 of Cluster-B."""
-    kinds = [(kind, speed) for kind, count, speed in _CPU_KINDS for _ in range(count)]
+    kinds = [(kind, speed) for kind, count, speed in CPU_KINDS for _ in range(count)]
     chosen = [kinds[i * len(kinds) // num_workers % len(kinds)] for i in range(num_workers)]
     tasks = BackgroundTasks(LOADS[name], num_workers, iterations, seed)
     return Cluster(
         name=name,
-        workers=_names([kind for kind, _ in chosen]),
+        workers=number_names([kind for kind, _ in chosen]),
         curves=Curves.of([linear(speed) for _, speed in chosen]),
         cap=np.full(num_workers, UNLIMITED),
         environment=tasks if noisy else _Silenced(tasks),
-        total=_CPU_SAMPLES * num_workers,
+        total=CPU_SAMPLES * num_workers,
         iterations=iterations,
         score_from=500,
         policy="proportional",
@@ -132,7 +132,7 @@ def identical(num_workers: int, iterations: int, seed: int, noisy: bool = True) 
     """Make a cluster of equal workers, on which balancing can only lose."""
     return Cluster(
         name="identical",
-        workers=_names(["worker"] * num_workers),
+        workers=number_names(["worker"] * num_workers),
         curves=Curves.of([affine(0.3, 0.025)] * num_workers),
         cap=np.full(num_workers, 96),
         environment=Scheduled(
@@ -190,15 +190,19 @@ class _Silenced:
 
     environment: Environment
 
+    @property
+    def follows_clock(self) -> bool:
+        return self.environment.follows_clock
+
     def conditions(self, iteration: int, now: float) -> Conditions:
         at = self.environment.conditions(iteration, now)
         return Conditions(at.slowdown, at.communication, np.ones_like(at.noise), at.cpu, at.memory)
 
 
-def _names(kinds: list[str]) -> list[str]:
+def number_names(kinds: list[str]) -> list[str]:
     """Name workers after their kind, numbered where there are several of it.
 
-    >>> _names(["V100", "K80", "K80"])
+    >>> number_names(["V100", "K80", "K80"])
     ['V100', 'K80-0', 'K80-1']
     """
     counts, seen = Counter(kinds), Counter[str]()

@@ -55,6 +55,10 @@ class Scheduled:
         in_order = sorted(self.changes, key=lambda change: change.iteration)
         object.__setattr__(self, "changes", in_order)
 
+    @property
+    def follows_clock(self) -> bool:
+        return self.traces is not None and bool(self.traces.in_seconds.any())
+
     def conditions(self, iteration: int, now: float) -> Conditions:
         communication = self.communication.copy()
         slowdown, cpu, memory = np.ones((3, len(communication)))

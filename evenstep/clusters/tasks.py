@@ -46,7 +46,12 @@ class TaskLoad:
 
 
 class BackgroundTasks:
-    """The conditions of all workers under a `TaskLoad`, drawn once for a whole run."""
+    """The conditions of all workers under a `TaskLoad`, drawn once for a whole run.
+
+    A worker that gets further than the run is long meets the conditions from the start again.
+    """
+
+    follows_clock = False
 
     def __init__(self, load: TaskLoad, num_workers: int, iterations: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -64,7 +69,7 @@ class BackgroundTasks:
         )
 
     def conditions(self, iteration: int, now: float) -> Conditions:
-        k = iteration
+        k = iteration % len(self._noise)
         return Conditions(
             self._slowdown[k],
             np.zeros_like(self._slowdown[k]),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import TypeVar
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
 
 T = TypeVar("T")
 Value = bool | int | float | str | tuple[float, ...]
@@ -41,7 +41,7 @@ def construct(make: Callable[..., T], name: str, settings: Mapping[str, Value], 
             raise InvalidSetting(f"a setting of {name!r} {rule}, got {key!r}{hint}")
     try:
         return make(*args, **settings)
-    except InvalidSetting:
+    except EvenstepError:
         raise
     except (TypeError, ValueError) as error:
         raise InvalidSetting(f"settings of {name!r} do not fit: {error}") from error

@@ -1,30 +1,32 @@
-"""The virtual engine: workers that only pretend to compute, on a clock that only pretends to run.
+"""The virtual engine: workers on a clock that only pretends to run.
 
 Workers start an iteration, arrive with their gradient when their cluster says so, and the scheme
-says who starts next; SimPy keeps the clock. So far it is timing-only: nothing is computed but
-how long it would take.
+says what becomes of it and who starts next; SimPy keeps the clock. With a learner the gradients
+are real ones, computed at the parameters that the worker had pulled when it started; without, this
+is timing-only, and nothing is computed but how long it would take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 import simpy
 
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.conditions import Conditions
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core.arrays import Bools, Floats, Ints
 from evenstep.core.report import Reports
-from evenstep.schemes.bsp import Bsp
-from evenstep.schemes.scheme import Scheme
+from evenstep.engines.own_times import OwnTimes
+from evenstep.engines.sharing_out import share_out
+from evenstep.schemes import Bsp, FlexRR, Scheme
 
 
 @dataclass(frozen=True, eq=False)
 class Iteration:
-    """One iteration of all workers, as it was run."""
+    """One iteration of all workers, as it was run (BSP kinds)."""
 
     number: int
     """k."""
@@ -32,14 +34,33 @@ class Iteration:
     """When it began, in seconds of virtual time."""
     at: Conditions
     sizes: Ints
-    """x of each worker."""
+    """x of each worker: samples that it processes."""
     times: Floats
-    """t of each worker, in seconds; 0 where x is 0."""
+    """t of each worker, in seconds, had it been let to finish; 0 where x is 0."""
+    used: Bools
+    """Whether the gradient of each worker has come in and counts."""
 
     @property
     def time(self) -> float:
-        """The iteration time: until the last worker has finished."""
-        return float(self.times.max())
+        """The iteration time: until the last worker that counts has finished."""
+        return float(self.times[self.used].max(initial=0.0))
+
+
+class Arrival(NamedTuple):
+    """A gradient that has come in."""
+
+    worker: int
+    iteration: int
+    """k, as the worker counts."""
+    start: float
+    """When the worker started, in seconds of virtual time."""
+    end: float
+    batch_size: int
+    used: bool
+    staleness: int
+    """Updates that others made since the worker had pulled its parameters."""
+    updated: bool
+    """Whether the server has applied an update."""
 
 
 class Planner(Protocol):
@@ -48,58 +69,175 @@ class Planner(Protocol):
     def sizes(self, reports: Reports, ahead: Conditions) -> Ints: ...
 
 
+class Learner(Protocol):
+    """Computes what the workers would, when the engine says so."""
+
+    def pull(self, worker: int) -> None:
+        """Give a worker that starts the parameters of now."""
+        ...
+
+    def push(self, worker: int, iteration: int, sizes: Ints, weight: float) -> None:
+        """Compute the gradient of a worker, at what it pulled, and push it."""
+        ...
+
+    def update(self) -> None:
+        """Apply what was pushed."""
+        ...
+
+
 class VirtualEngine:
-    """Runs a cluster's workers under a scheme, with the sizes of a planner."""
+    """Runs a cluster's workers under a scheme, with the sizes of a planner.
+
+    Under the BSP kinds the planner is asked at every iteration boundary. Under the others there is
+    none: it is asked once, at the beginning, and each worker keeps its batch size.
+    """
 
     def __init__(
-        self, cluster: Cluster, planner: Planner, make_scheme: Callable[[int], Scheme] = Bsp
+        self,
+        cluster: Cluster,
+        planner: Planner,
+        make_scheme: Callable[[int], Scheme] = Bsp,
+        learner: Learner | None = None,
     ) -> None:
+        n = cluster.num_workers
+        self.scheme = make_scheme(n)
         self._cluster = cluster
         self._planner = planner
-        self._scheme = make_scheme(cluster.num_workers)
+        self._learner = learner
         self._env = simpy.Environment()
-        self._started: tuple[int, ...] = ()
-        self._last: Iteration | None = None
+        self._arrived: int | None = None
+        self._under_way: list[simpy.Event | None] = [None] * n
+        """The arrival to come of each worker."""
+        self._started = [0.0] * n
+        self._iterations = [-1] * n
+        """k of each worker."""
+        self._pulled = [0] * n
+        """The number of updates in the parameters that each worker has pulled."""
+        self._num_updates = 0
+        self.num_dropped = 0
+        """Gradients that were abandoned, or came in and were not used."""
+        self._sizes = np.zeros(n, dtype=np.int64)
+        self._own_times: OwnTimes | None = None
+        self._iteration: Iteration | None = None
+
+    @property
+    def now(self) -> float:
+        """Seconds of virtual time."""
+        return float(self._env.now)
 
     def run(self, iterations: int) -> Iterator[Iteration]:
-        """Yield the iterations one by one as they are finished."""
-        for number in range(iterations):
-            self._last = self._start(number)
-            self._run_until_started()
-            yield self._last
+        """Yield the iterations of a BSP kind one by one as they are finished."""
+        assert self.scheme.synchronous
+        finished = (self._iteration for arrival in self.arrivals() if arrival.updated)
+        for _, iteration in zip(range(iterations), finished, strict=False):
+            assert iteration is not None
+            yield iteration
 
-    def _start(self, number: int) -> Iteration:
-        """Let the workers start an iteration now; each arrives after its own time."""
-        now = float(self._env.now)
-        at = self._cluster.conditions(number, now)
+    def arrivals(self) -> Iterator[Arrival]:
+        """Yield every gradient as it has come in, without end; then others may start."""
+        starts = tuple(range(self._cluster.num_workers))
+        while True:
+            if self.scheme.synchronous:
+                self._start_together(starts)
+            else:
+                self._start_alone(starts)
+            worker = self._wait()
+            starts, arrival = self._arrive(worker)
+            yield arrival
+
+    def _start_together(self, starts: tuple[int, ...]) -> None:
+        """Let all workers start an iteration, if they may; each arrives after its own time."""
+        if not starts:
+            return
+        last = self._iteration
+        number = 0 if last is None else last.number + 1
+        at = self._cluster.conditions(number, self.now)
         sizes = self._planner.sizes(self._reports(number, at), at)
-        times = self._cluster.times(sizes, at)
+        if isinstance(self.scheme, FlexRR):
+            sizes, times = share_out(self.scheme, self._cluster, sizes, at)
+        else:
+            times = self._cluster.times(sizes, at)
+        self._sizes = sizes
+        self._iteration = Iteration(number, self.now, at, sizes, times, np.zeros(len(sizes), bool))
         for worker, time in enumerate(times.tolist()):
-            arrival = self._env.timeout(time, value=worker)
-            arrival.callbacks.append(self._arrive)
-        return Iteration(number, now, at, sizes, times)
+            self._start(worker, number, time)
 
-    def _run_until_started(self) -> None:
-        """Let the clock run until the scheme starts the next iteration."""
-        self._started = ()
-        while not self._started:
+    def _start_alone(self, starts: tuple[int, ...]) -> None:
+        """Let workers start, each an iteration of its own."""
+        if self._own_times is None:
+            at = self._cluster.conditions(0, self.now)
+            self._sizes = self._planner.sizes(self._reports(0, at), at)
+            self._own_times = OwnTimes(self._cluster, self._sizes)
+        now = self.now
+        for worker in starts:
+            number = self._iterations[worker] + 1
+            self._start(worker, number, self._own_times.time(worker, number, now))
+
+    def _start(self, worker: int, number: int, time: float) -> None:
+        self._iterations[worker] = number
+        self._started[worker] = self._env.now
+        self._pulled[worker] = self._num_updates
+        arrival = self._env.timeout(time, value=worker)
+        arrival.callbacks.append(self._note)
+        self._under_way[worker] = arrival
+        if self._learner is not None:
+            self._learner.pull(worker)
+
+    def _wait(self) -> int:
+        """Let the clock run until a gradient comes in."""
+        self._arrived = None
+        while self._arrived is None:
             self._env.step()
+        return self._arrived
 
-    def _arrive(self, arrival: simpy.Event) -> None:
-        self._started = self._scheme.arrive(cast(int, arrival.value)).starts
+    def _note(self, arrival: simpy.Event) -> None:
+        # One that was abandoned is no longer under way.
+        worker = cast(int, arrival.value)
+        if self._under_way[worker] is arrival:
+            self._arrived = worker
+
+    def _arrive(self, worker: int) -> tuple[tuple[int, ...], Arrival]:
+        """Do with a gradient as the scheme says; return who starts now, and what happened."""
+        answer = self.scheme.arrive(worker)
+        self._under_way[worker] = None
+        staleness = self._num_updates - self._pulled[worker]
+        number = self._iterations[worker]
+        if answer.used:
+            if self._iteration is not None:
+                self._iteration.used[worker] = True
+            if self._learner is not None:
+                self._learner.push(worker, number, self._sizes, answer.weight)
+        self.num_dropped += len(answer.abandoned) + (not answer.used)
+        for late in answer.abandoned:
+            self._under_way[late] = None
+        if answer.update:
+            self._num_updates += 1
+            if self._learner is not None:
+                self._learner.update()
+        arrival = Arrival(
+            worker,
+            number,
+            self._started[worker],
+            self._env.now,
+            int(self._sizes[worker]),
+            answer.used,
+            staleness,
+            answer.update,
+        )
+        return answer.starts, arrival
 
     def _reports(self, number: int, at: Conditions) -> Reports:
         """Return what the workers say at the boundary: t of the last iteration, usage now."""
-        last = self._last
+        last = self._iteration
         if last is None:
             silent = Reports.silent(number, self._cluster.num_workers)
             return Reports(
                 number, silent.batch_sizes, silent.times, at.cpu, at.memory, silent.device_memory
             )
-        worked = last.sizes > 0
+        worked = (last.sizes > 0) & last.used
         return Reports(
             iteration=number,
-            batch_sizes=last.sizes,
+            batch_sizes=np.where(worked, last.sizes, 0),
             times=np.where(worked, last.times, np.nan),
             cpu=at.cpu,
             memory=at.memory,

@@ -39,7 +39,7 @@ class HostMemory:
         if peak is None or now is None:
             return None
         self._reset()
-        return min(1.0, peak / max(peak, now + _available(self._limit)))
+        return min(1.0, peak / max(peak, now + available_memory(self._limit)))
 
     def _resident(self) -> tuple[int | None, int | None]:
         """Return bytes at the peak, and now."""
@@ -57,7 +57,8 @@ class HostMemory:
             self._clear.write_text("5")
 
 
-def _available(limit: MemoryLimit | None) -> int:
+def available_memory(limit: MemoryLimit | None) -> int:
+    """Return the bytes that the machine, and the control group of this limit, have left."""
     available = int(psutil.virtual_memory().available)
     used = limit.used() if limit is not None else None
     if limit is None or used is None:

@@ -1,4 +1,4 @@
-"""Digits: a small convolutional net, and scikit-learn's 1797 pictures of written digits."""
+"""Digits: small nets for scikit-learn's 1797 pictures of written digits."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from evenstep.workloads import NUM_TRAINING
+from evenstep.workloads.classification import Classification
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
@@ -48,3 +49,21 @@ def accuracy(net: nn.Module, samples: TensorDataset) -> float:
     """Return the share of samples that a net tells right."""
     images, labels = samples.tensors
     return float((net(images).argmax(dim=1) == labels).float().mean())
+
+
+def softmax_digits(dtype: torch.dtype = torch.float32) -> Classification:
+    """Return the workload of one linear layer on digits: convex, and quick."""
+    return Classification("softmax-digits", _softmax_net, *digits(), dtype)
+
+
+def mlp_digits(dtype: torch.dtype = torch.float32, width: int = 64) -> Classification:
+    """Return the workload of a net with one hidden layer on digits."""
+    return Classification("mlp-digits", lambda: _mlp_net(width), *digits(), dtype)
+
+
+def _softmax_net() -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def _mlp_net(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Tanh(), nn.Linear(width, 10))

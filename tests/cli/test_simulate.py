@@ -271,13 +271,16 @@ def test_run_on_a_terminal_is_shown_live():
 MISTAKES = {
     "neither": (
         (),
-        "give either a scenario (G, P, S, M, identical) or --cluster FILE, got neither",
+        "give either a scenario (A, B, G, P, S, M, identical) or --cluster FILE, got neither",
     ),
     "both": (
         ("G", "--cluster", "c.toml"),
-        "give either a scenario (G, P, S, M, identical) or --cluster FILE, got both",
+        "give either a scenario (A, B, G, P, S, M, identical) or --cluster FILE, got both",
     ),
-    "scenario": (("X",), "scenario must be one of G, P, S, M, identical, got 'X'"),
+    "scenario": (
+        ("X",),
+        "cluster must be one of A, B, G, P, S, M, identical, or a cluster file, got 'X'",
+    ),
     "policy": (
         ("G", "--policy", "fair"),
         f"policy must be one of {', '.join(POLICIES)}, got 'fair'",

@@ -97,6 +97,11 @@ def test_the_top_of_a_good_file(good):
     assert cluster.cap.tolist() == [UNLIMITED, UNLIMITED, 64, UNLIMITED, UNLIMITED]
 
 
+def test_bandwidth_is_that_of_the_file_and_otherwise_not_known(load):
+    cluster = load(TOP + WORKER + WORKER.replace('"w"', '"x"') + "bandwidth = 1.25e9\n")
+    np.testing.assert_array_equal(cluster.bandwidth, [np.nan, 1.25e9])
+
+
 def test_times_in_a_good_file(good):
     cluster = good(noisy=False)
     sizes = np.full(5, 16)
@@ -302,6 +307,10 @@ OF_WORKERS = [
     (
         worker("speed = 1", "communication = -1"),
         "8: workers[1].communication must be >= 0, got -1.0",
+    ),
+    (
+        worker("speed = 1", "bandwidth = 0"),
+        "8: workers[1].bandwidth must be > 0, got 0.0",
     ),
     (
         worker("speed = 1", "communication = nan"),

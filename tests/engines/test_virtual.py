@@ -1,5 +1,8 @@
 """The virtual engine: its clock, and what the workers report at each boundary."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -11,7 +14,7 @@ from evenstep.core.limits import UNLIMITED
 from evenstep.engines.planners import BalancedPlanner, OraclePlanner
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
-from evenstep.schemes.scheme import Answer
+from evenstep.schemes import Bsp
 
 NAN = float("nan")
 
@@ -117,24 +120,11 @@ def test_run_yields_each_iteration_before_the_next_one_is_planned():
         assert len(planner.reports) == number + 1
 
 
-class FirstCounts:
-    """A scheme that starts everybody when the first gradient of an iteration has come."""
-
-    def __init__(self, num_workers):
-        self._num_workers = num_workers
-        self.arrived = []
-
-    def arrive(self, worker):
-        self.arrived.append(worker)
-        fresh = len(self.arrived) % self._num_workers == 1
-        return Answer(fresh, tuple(range(self._num_workers)) if fresh else ())
-
-
 def test_scheme_says_when_the_next_iteration_starts():
     planner = Dictated([24, 24], [24, 24])
     cluster = cluster_of(Written(2), [linear(8.0), linear(16.0)])
-    first, second = VirtualEngine(cluster, planner, FirstCounts).run(2)
-    assert (first.start, first.time, second.start) == (0.0, 3.0, 1.5)
+    first, second = VirtualEngine(cluster, planner, lambda n: Bsp(n, backups=1)).run(2)
+    assert (first.start, first.time, second.start) == (0.0, 1.5, 1.5)
 
 
 @pytest.mark.parametrize("scenario", ["G", "P", "M", "identical"])
@@ -189,3 +179,15 @@ def test_planner_tells_the_plan_in_force_from_the_newest():
         for _ in VirtualEngine(cluster, planner).run(5)
     ]
     assert numbers == [(0, 0), (0, 1), (0, 1), (1, 1), (1, 1)]
+
+
+def test_run_without_gradients_needs_no_torch():
+    script = (
+        "import sys\n"
+        "from evenstep.clusters.scenarios import make_scenario\n"
+        "from evenstep.engines.experiment import Experiment\n"
+        "run = Experiment('ssp').start(make_scenario('G'))\n"
+        "print(len(list(run.advance(updates=2))), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["2", "False"], done.stderr

@@ -13,7 +13,7 @@ MB = 1_000_000
 def available(monkeypatch):
     """Let the machine have so many bytes left."""
     left = [1000 * MB]
-    monkeypatch.setattr(memory, "_available", lambda limit: left[-1])
+    monkeypatch.setattr(memory, "available_memory", lambda limit: left[-1])
     return left
 
 
@@ -41,10 +41,10 @@ def test_group_bounds_what_is_left(tmp_path):
     used = tmp_path / "used"
     used.write_text("900\n")
     limit = MemoryLimit(1000, used)
-    assert memory._available(limit) == 100
+    assert memory.available_memory(limit) == 100
     used.write_text("1100\n")
-    assert memory._available(limit) == 0
-    assert memory._available(None) > 1000
+    assert memory.available_memory(limit) == 0
+    assert memory.available_memory(None) > 1000
 
 
 @pytest.mark.skipif(HostMemory().read() is None, reason="the kernel tells no peak")

@@ -163,6 +163,7 @@ class Meaningless:
     """An environment in which c and m say nothing about the speed."""
 
     environment: Environment
+    follows_clock = False
 
     def conditions(self, iteration, now):
         at = self.environment.conditions(iteration, now)

@@ -187,4 +187,5 @@ def _assemble(
         policy=settings.policy,
         minimum=settings.minimum,
         granularity=settings.granularity,
+        bandwidth=np.array([group.bandwidth for group in workers]),
     )

@@ -25,13 +25,14 @@ WORKER_KEYS = (
     "curve",
     "table",
     "communication",
+    "bandwidth",
     "memory_cap",
     "noise",
     "trace",
     "swap",
 )
 _TABLE_COLUMNS = ("batch_size", "seconds")
-_TRACE_COLUMNS = ("cpu", "memory")
+TRACE_COLUMNS = ("cpu", "memory")
 _MOST_WORKERS = 1_000_000
 _STAND_IN = linear(1.0)
 """The curve to go on with where a mistake was noted."""
@@ -45,6 +46,7 @@ class WorkerGroup:
     count: int = 1
     curve: Points = _STAND_IN
     communication: float = 0.0
+    bandwidth: float = np.nan
     memory_cap: int = UNLIMITED
     noise: WorkerNoise = QUIET
     trace: Trace = UNDISTURBED
@@ -69,12 +71,21 @@ def read_group(section: Section, folder: Path, noise: WorkerNoise) -> WorkerGrou
     with section.noting():
         group.communication = section.number("communication", 0.0, least=0.0)
     with section.noting():
+        group.bandwidth = _read_bandwidth(section)
+    with section.noting():
         group.memory_cap = section.whole("memory_cap", UNLIMITED, least=1, most=UNLIMITED)
     with section.noting():
         group.noise = read_noise(section, noise)
     with section.noting():
         group.trace = _read_trace(section, folder)
     return group
+
+
+def _read_bandwidth(section: Section) -> float:
+    bandwidth = section.optional_number("bandwidth")
+    if bandwidth is not None and bandwidth <= 0:
+        raise InvalidSetting(f"bandwidth must be > 0, got {bandwidth}")
+    return np.nan if bandwidth is None else bandwidth
 
 
 def read_noise(section: Section, default: WorkerNoise) -> WorkerNoise:
@@ -153,10 +164,10 @@ def _read_trace(section: Section, folder: Path) -> Trace:
     inner = _open_trace(section)
     trace = UNDISTURBED
     with inner.noting():
-        columns = read_columns(_find(inner, "file", folder), (*UNITS, *_TRACE_COLUMNS))
+        columns = read_columns(_find(inner, "file", folder), (*UNITS, *TRACE_COLUMNS))
         if "swap" in section and "memory" not in columns:
             raise InvalidSetting(f"a worker with swap must have a memory column, got {columns}")
-        trace = replace(_as_trace(columns), repeat=inner.optional_number("repeat"), swap=swap)
+        trace = replace(as_trace(columns), repeat=inner.optional_number("repeat"), swap=swap)
     return trace
 
 
@@ -170,7 +181,8 @@ def _open_trace(section: Section) -> Section:
     return section.section("trace", ("file", "repeat"))
 
 
-def _as_trace(columns: Columns) -> Trace:
+def as_trace(columns: Columns) -> Trace:
+    """Return the trace in the columns of a file."""
     trace = UNDISTURBED
     with columns.placing():
         units = [unit for unit in UNITS if unit in columns]
@@ -179,7 +191,7 @@ def _as_trace(columns: Columns) -> Trace:
                 f"columns must be {' or '.join(UNITS)}, then cpu, memory or both, got {columns}"
             )
         at = columns[units[0]]
-        cpu, memory = (columns.values.get(name, np.ones_like(at)) for name in _TRACE_COLUMNS)
+        cpu, memory = (columns.values.get(name, np.ones_like(at)) for name in TRACE_COLUMNS)
         trace = Trace(at, cpu, memory, units[0])
     return trace
 

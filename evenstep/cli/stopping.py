@@ -1,0 +1,51 @@
+"""Stopping in good order: Ctrl-C and SIGTERM end a command's work, not the command."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """An event that these signals set while it is entered."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self._number: signal.Signals | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Stop:
+        self._before = {number: signal.signal(number, self._stop) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    @property
+    def name(self) -> str | None:
+        """The signal that came, if one did."""
+        return None if self._number is None else self._number.name
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects: 0, or 128 and the number of the signal."""
+        return 0 if self._number is None else 128 + self._number
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, seconds: float) -> None:
+        self._event.wait(seconds)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self._number = signal.Signals(number)
+        self._event.set()
