@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evenstep.partition.hand_over import Reaction, num_chunks
+from evenstep.partition.hand_over import Reaction, num_chunks, wrong_terms
 from evenstep.partition.messages import (
     MANAGER,
     Adopted,
@@ -35,7 +35,6 @@ class Giving:
     samples: tuple[int, ...]
     chunk_size: int
     layout: str
-    num_bytes: int
     phase: Literal["offered", "given", "settled", "withdrawn"]
     reason: str = ""
 
@@ -46,26 +45,24 @@ class Giving:
 
 
 def begin(
-    record: Giving | None, message: Begin, free: Collection[int], layout: str, row_bytes: int
+    record: Giving | None, message: Begin, free: Collection[int], layout: str
 ) -> Reaction[Giving]:
     """React to Begin; `free` are the samples in the index that no other hand-over offers.
 
-    >>> reaction = begin(None, Begin("m1-0", "w1", (3, 4), 10), {3, 4, 5}, "x", row_bytes=8)
+    >>> reaction = begin(None, Begin("m1-0", "w1", (3, 4), 10), {3, 4, 5}, "x")
     >>> reaction.record.phase, reaction.send[0][0]
     ('offered', 'w1')
-    >>> begin(None, Begin("m1-0", "w1", (3, 9), 10), {3, 4, 5}, "x", row_bytes=8).send[0][1]
+    >>> begin(None, Begin("m1-0", "w1", (3, 9), 10), {3, 4, 5}, "x").send[0][1]
     Failed(hand_over='m1-0', reason='sample 9 must be in the index, and in no other hand-over')
     """
     if record is not None:
         return Reaction(send=retry(record))
-    count = len(message.samples)
     record = Giving(
         message.hand_over,
         message.receiver,
         message.samples,
         message.chunk_size,
         layout,
-        count * row_bytes,
         "offered",
     )
     wrong = _wrong(message, free)
@@ -108,7 +105,7 @@ def retry(record: Giving) -> tuple[tuple[str, Message], ...]:
     """Return what to send after a crash, or when no answer comes: a function of the record."""
     hand_over = record.hand_over
     if record.phase == "offered":
-        offer = Offer(hand_over, record.samples, record.chunk_size, record.layout, record.num_bytes)
+        offer = Offer(hand_over, record.samples, record.chunk_size, record.layout)
         return ((record.receiver, offer),)
     if record.phase == "given":
         return ((record.receiver, Given(hand_over)),)
@@ -131,7 +128,7 @@ def _of_unknown(message: Message, sender: str) -> Reaction[Giving]:
     hand_over, reason = message.hand_over, "the giver has no record of it"
     if isinstance(message, Cancel):
         # For good: the Begin that was overtaken must not start it later.
-        record = Giving(hand_over, "", (), 1, "", 0, "withdrawn", message.reason)
+        record = Giving(hand_over, "", (), 1, "", "withdrawn", message.reason)
         return Reaction(record, retry(record))
     if isinstance(message, Commit):
         return Reaction(send=((MANAGER, Failed(hand_over, reason)),))
@@ -149,12 +146,9 @@ def _withdraw(record: Giving, reason: str, tell_receiver: bool = True) -> Reacti
 
 
 def _wrong(message: Begin, free: Collection[int]) -> str:
-    if not message.samples:
-        return "a hand-over must have samples, got none"
-    if message.chunk_size < 1:
-        return f"chunk size must be >= 1, got {message.chunk_size}"
-    if len(set(message.samples)) < len(message.samples):
-        return "each sample of a hand-over must be named once"
+    wrong = wrong_terms(message.hand_over, message.samples, message.chunk_size)
+    if wrong:
+        return wrong
     missing = next((sample for sample in message.samples if sample not in free), None)
     if missing is not None:
         return f"sample {missing} must be in the index, and in no other hand-over"

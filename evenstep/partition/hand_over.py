@@ -39,10 +39,12 @@ that it does not know, it cancels.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from evenstep.errors import InvalidSetting
 from evenstep.partition.messages import Message
 
 Record = TypeVar("Record")
@@ -58,6 +60,35 @@ class Reaction(Generic[Record]):
     """To whom, and what."""
     chunks: tuple[int, ...] = ()
     """Numbers of the chunks that the giver shall read and send to the receiver."""
+
+
+def check_name(what: str, name: str) -> None:
+    """Raise InvalidSetting unless a name can be a file's: hand-overs and partitions have such ones.
+
+    >>> check_name("hand-over", "../../etc")
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: a name of a hand-over must be 1 to 100 letters, digits, ...
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name, re.ASCII):
+        raise InvalidSetting(
+            f"a name of a {what} must be 1 to 100 letters, digits, '.', '_' or '-', "
+            f"and begin with a letter or digit, got {name!r}"
+        )
+
+
+def wrong_terms(hand_over: str, samples: Sequence[int], chunk_size: int) -> str:
+    """Return why a hand-over cannot be, whoever the parties are; nothing if it can."""
+    try:
+        check_name("hand-over", hand_over)
+    except InvalidSetting as error:
+        return str(error)
+    if not samples:
+        return "a hand-over must have samples, got none"
+    if chunk_size < 1:
+        return f"chunk size must be >= 1, got {chunk_size}"
+    if len(set(samples)) < len(samples):
+        return "each sample of a hand-over must be named once"
+    return ""
 
 
 def num_chunks(num_samples: int, chunk_size: int) -> int:

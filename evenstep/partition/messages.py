@@ -65,7 +65,6 @@ class Offer:
     chunk_size: int
     layout: str
     """What a row is made of; both partitions must have the same."""
-    num_bytes: int
 
 
 @dataclass(frozen=True)

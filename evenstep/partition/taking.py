@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evenstep.partition.hand_over import Reaction, chunk_checksum, num_chunks
+from evenstep.partition.hand_over import Reaction, chunk_checksum, num_chunks, wrong_terms
 from evenstep.partition.messages import (
     Adopted,
     Chunk,
@@ -50,22 +50,27 @@ class Taking:
 
 
 def consider(
-    record: Taking | None, offer: Offer, giver: str, held: Collection[int], layout: str, room: int
+    record: Taking | None,
+    offer: Offer,
+    giver: str,
+    held: Collection[int],
+    layout: str,
+    row_bytes: int,
+    room: int,
 ) -> Reaction[Taking]:
     """React to an offer; `held` is what the index lists or stages, `room` the bytes that are free.
 
-    >>> offer = Offer("m1-0", (3, 4), 1, "x", num_bytes=16)
-    >>> consider(None, offer, "w0", set(), "x", room=100).send
+    >>> offer = Offer("m1-0", (3, 4), 1, "x")
+    >>> consider(None, offer, "w0", set(), "x", row_bytes=8, room=100).send
     (('w0', Wanted(hand_over='m1-0', numbers=(0, 1))),)
-    >>> consider(None, offer, "w0", set(), "x", room=10).send
+    >>> consider(None, offer, "w0", set(), "x", row_bytes=8, room=10).send
     (('w0', Refused(hand_over='m1-0', reason='16 bytes must fit the quota, which leaves 10')),)
     """
     if record is not None:
         return Reaction(send=retry(record))
-    record = Taking(
-        offer.hand_over, giver, offer.samples, offer.chunk_size, offer.num_bytes, "staging"
-    )
-    wrong = _wrong(offer, held, layout, room)
+    num_bytes = row_bytes * len(offer.samples)
+    record = Taking(offer.hand_over, giver, offer.samples, offer.chunk_size, num_bytes, "staging")
+    wrong = _wrong(offer, held, layout) or _too_large(num_bytes, room)
     return refuse(record, wrong) if wrong else Reaction(record, retry(record))
 
 
@@ -81,6 +86,20 @@ def take(record: Taking | None, message: Message, sender: str) -> Reaction[Takin
     if isinstance(message, Withdrawn) and not record.final:
         return Reaction(_dropped(record, message.reason))
     return Reaction()
+
+
+def recover(record: Taking, chunks: frozenset[int]) -> Reaction[Taking]:
+    """Go on after a crash, with the chunks that are found on disk.
+
+    >>> half = Taking("m1-0", "w0", (3, 4), 1, 16, "staging")
+    >>> recover(half, frozenset({0})).record.missing
+    (1,)
+    >>> recover(half, frozenset({0, 1})).record.phase
+    'staged'
+    """
+    if record.phase != "staging":
+        return Reaction(send=retry(record))
+    return _with_chunks(record, chunks)
 
 
 def refuse(record: Taking, reason: str) -> Reaction[Taking]:
@@ -112,23 +131,35 @@ def _count(record: Taking, chunk: Chunk) -> Reaction[Taking]:
         return Reaction()
     if chunk_checksum(chunk.hand_over, chunk.number, chunk.payload) != chunk.checksum:
         return refuse(record, f"chunk {chunk.number} does not fit its checksum")
-    record = replace(record, chunks=record.chunks | {chunk.number})
-    if not record.missing:
-        staged = replace(record, phase="staged")
-        return Reaction(staged, retry(staged))
+    reaction = _with_chunks(record, record.chunks | {chunk.number})
+    if reaction.record is None or reaction.record.phase == "staged":
+        return reaction
     ahead = chunk.number + WINDOW
     more = ((record.giver, Wanted(record.hand_over, (ahead,))),) if ahead in record.missing else ()
-    return Reaction(record, more)
+    return replace(reaction, send=more)
+
+
+def _with_chunks(record: Taking, chunks: frozenset[int]) -> Reaction[Taking]:
+    record = replace(record, chunks=chunks)
+    if not record.missing:
+        record = replace(record, phase="staged")
+    return Reaction(record, retry(record))
 
 
 def _dropped(record: Taking, reason: str) -> Taking:
     return replace(record, phase="dropped", reason=reason, samples=(), chunks=frozenset())
 
 
-def _wrong(offer: Offer, held: Collection[int], layout: str, room: int) -> str:
+def _too_large(num_bytes: int, room: int) -> str:
+    fits = num_bytes <= room
+    return "" if fits else f"{num_bytes} bytes must fit the quota, which leaves {room}"
+
+
+def _wrong(offer: Offer, held: Collection[int], layout: str) -> str:
+    wrong = wrong_terms(offer.hand_over, offer.samples, offer.chunk_size)
+    if wrong:
+        return wrong
     if offer.layout != layout:
         return f"rows must be {layout}, got {offer.layout}"
-    if offer.num_bytes > room:
-        return f"{offer.num_bytes} bytes must fit the quota, which leaves {room}"
     double = next((sample for sample in offer.samples if sample in held), None)
     return "" if double is None else f"sample {double} must not be here already"

@@ -51,11 +51,11 @@ def deliver(disks: Disks, envelope: Envelope, room: int = 100) -> tuple[str, Rea
         return "task", task.manage(disks.task, message, sender)
     if envelope.to == GIVER:
         if isinstance(message, Begin):
-            return "giving", giving.begin(disks.giving, message, GIVERS_OWN, LAYOUT, row_bytes=8)
+            return "giving", giving.begin(disks.giving, message, GIVERS_OWN, LAYOUT)
         return "giving", giving.give(disks.giving, message, sender)
     if isinstance(message, Offer):
         held = RECEIVERS_OWN
-        reaction = taking.consider(disks.taking, message, sender, held, LAYOUT, room)
+        reaction = taking.consider(disks.taking, message, sender, held, LAYOUT, 8, room)
         return "taking", reaction
     return "taking", taking.take(disks.taking, message, sender)
 
@@ -65,7 +65,7 @@ def retries(disks: Disks) -> Iterator[tuple[str, Reaction[Any]]]:
     if disks.giving is not None:
         yield "giving", Reaction(send=giving.retry(disks.giving))
     if disks.taking is not None:
-        yield "taking", Reaction(send=taking.retry(disks.taking))
+        yield "taking", taking.recover(disks.taking, disks.taking.chunks)
     if disks.task is not None:
         yield "task", Reaction(send=task.retry(disks.task))
         yield "task", task.commit(disks.task)

@@ -48,16 +48,23 @@ from tests.partition.parties import (
 def whims(disks):
     """What parties may do at any moment besides: cancel, back out, lose all memory."""
     if disks.task is not None:
-        yield "task", task.cancel(disks.task, "not now")
+        yield "task", task.cancel(disks.task, "whim")
     if disks.giving is not None:
-        yield "giving", giving.withdraw(disks.giving, "rows are damaged")
+        yield "giving", giving.withdraw(disks.giving, "whim")
     if disks.taking is not None:
-        yield "taking", taking.refuse(disks.taking, "the disk is full")
+        yield "taking", taking.refuse(disks.taking, "whim")
 
 
 def spoiled(envelope):
     chunk = envelope.message
     return replace(envelope, message=replace(chunk, payload=chunk.payload[::-1] + b"!"))
+
+
+def crashed_before_record(before, after):
+    """The chunk is on disk, and the record that all are there is not yet."""
+    if after.taking is None or after.taking.phase != "staged" or before.taking == after.taking:
+        return after
+    return replace(after, taking=replace(after.taking, phase="staging"))
 
 
 def explore(moves, corrupt=False):
@@ -75,26 +82,20 @@ def explore(moves, corrupt=False):
         for party, reaction in reactions:
             after = written(disks, party, reaction)
             messages = sent(party, reaction, after)
-            for count in range(len(messages) + 1):
-                state = (after, network | set(messages[:count]))
-                if state not in seen:
-                    seen.add(state)
-                    todo.append(state)
-        if disks.task is not None:
-            forgotten = (replace(disks, task=None), network)
-            if forgotten not in seen:
-                seen.add(forgotten)
-                todo.append(forgotten)
+            states = [(after, network | set(messages[:i])) for i in range(len(messages) + 1)]
+            states.append((crashed_before_record(disks, after), network))
+            states.append((replace(after, task=None), network))
+            todo += [state for state in states if state not in seen]
+            seen.update(states)
     return {disks for disks, _ in seen}, len(seen)
 
 
 @pytest.fixture(scope="module")
 def reachable():
-    def moves(disks):
-        yield from retries(disks)
-        yield from whims(disks)
-
-    return explore(moves, corrupt=True)
+    """All states where anybody may back out at any time, and all where chunks are spoiled."""
+    fickle, num_fickle = explore(lambda disks: (*retries(disks), *whims(disks)))
+    noisy, num_noisy = explore(retries, corrupt=True)
+    return fickle | noisy, num_fickle + num_noisy
 
 
 def test_every_phase_is_reached(reachable):
@@ -182,7 +183,7 @@ def test_random_schedules_with_a_lossy_network_end(seed):
 
 
 def record(**changes):
-    begun: Any = giving.begin(None, Begin("m1-0", RECEIVER, SAMPLES, 2), GIVERS_OWN, "x", 8).record
+    begun: Any = giving.begin(None, Begin("m1-0", RECEIVER, SAMPLES, 2), GIVERS_OWN, "x").record
     return replace(begun, **changes)
 
 
@@ -199,7 +200,7 @@ def record(**changes):
     ],
 )
 def test_a_begin_that_cannot_be_fails_for_good(begin, reason):
-    reaction: Any = giving.begin(None, begin, GIVERS_OWN, "x", row_bytes=8)
+    reaction: Any = giving.begin(None, begin, GIVERS_OWN, "x")
     assert reaction.send == ((MANAGER, Failed("h", reason)),)
     assert reaction.record.phase == "withdrawn"
 
@@ -207,19 +208,20 @@ def test_a_begin_that_cannot_be_fails_for_good(begin, reason):
 @pytest.mark.parametrize(
     "offer, reason",
     [
-        (Offer("h", (1,), 1, "y", 8), "rows must be x, got y"),
-        (Offer("h", (1, 7), 1, "x", 8), "sample 7 must not be here already"),
+        (Offer("h", (1,), 1, "y"), "rows must be x, got y"),
+        (Offer("h", (1,), 0, "x"), "chunk size must be >= 1, got 0"),
+        (Offer("h", (1, 7), 1, "x"), "sample 7 must not be here already"),
     ],
 )
 def test_an_offer_that_does_not_fit_is_refused_for_good(offer, reason):
-    reaction: Any = taking.consider(None, offer, GIVER, {7}, "x", room=100)
+    reaction: Any = taking.consider(None, offer, GIVER, {7}, "x", 8, room=100)
     assert reaction.send == ((GIVER, Refused("h", reason)),)
     assert reaction.record.phase == "dropped"
 
 
 def test_a_cancel_that_overtakes_its_begin_wins():
     cancelled = giving.give(None, Cancel("m1-0", "not now"), MANAGER).record
-    reaction = giving.begin(cancelled, Begin("m1-0", RECEIVER, SAMPLES, 2), GIVERS_OWN, "x", 8)
+    reaction = giving.begin(cancelled, Begin("m1-0", RECEIVER, SAMPLES, 2), GIVERS_OWN, "x")
     assert reaction == Reaction(send=((MANAGER, Failed("m1-0", "not now")),))
 
 
@@ -246,8 +248,8 @@ def test_a_hand_over_goes_on_where_it_stopped():
 
 
 def test_chunks_are_asked_for_as_they_are_stored():
-    offer = Offer("h", tuple(range(20)), 2, "x", 160)
-    first = taking.consider(None, offer, GIVER, set(), "x", room=1000)
+    offer = Offer("h", tuple(range(20)), 2, "x")
+    first = taking.consider(None, offer, GIVER, set(), "x", 8, room=1000)
     assert first.send == ((GIVER, Wanted("h", (0, 1, 2, 3))),)
     chunk = Chunk("h", 1, b"rows", chunk_checksum("h", 1, b"rows"))
     second = taking.take(first.record, chunk, GIVER)
