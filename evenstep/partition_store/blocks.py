@@ -11,7 +11,7 @@ import numpy as np
 from evenstep.errors import PartitionError
 from evenstep.partition.hand_over import chunk_of, num_chunks
 from evenstep.partition.taking import Taking
-from evenstep.partition_store.index import Index
+from evenstep.partition_store.index import FILE, Index
 from evenstep.partition_store.rows import Rows, intact
 
 BLOCKS = "blocks"
@@ -63,7 +63,8 @@ def is_chunk(rows: Rows, taking: Taking, number: int) -> bool:
 
 
 def stray_files(folder: Path, index: Index) -> Iterator[Path]:
-    """Return the files with rows that neither the index nor an open hand-over refers to."""
+    """Return the files that neither the index nor an open hand-over refers to."""
+    yield from folder.glob(f".{FILE}.*")
     listed = {name for name, _ in index.blocks}
     for taking in index.takings.values():
         if not taking.final:

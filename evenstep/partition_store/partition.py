@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +15,7 @@ from evenstep.core.arrays import Ints
 from evenstep.errors import InvalidSetting, PartitionError
 from evenstep.partition_store.blocks import BLOCKS, block_path, map_block, stray_files
 from evenstep.partition_store.durable import sync_folder, write_rows
-from evenstep.partition_store.index import Index, read_index, write_index
+from evenstep.partition_store.index import FILE, Index, read_index, write_index
 from evenstep.partition_store.rows import Rows, intact
 
 _ENDLESS = 2**62
@@ -195,14 +194,12 @@ class Partition:
 
 def _lock(folder: Path) -> IO[str]:
     """Make sure that nobody else changes a partition, for as long as the result is open."""
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context((folder / ".lock").open("w"))
-        except FileNotFoundError:
-            raise PartitionError(f"{folder}: there must be a partition, found none") from None
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise PartitionError(f"{folder}: another process is changing it") from None
-        stack.pop_all()
-        return file
+    if not (folder / FILE).exists():
+        raise PartitionError(f"{folder}: a partition must have an {FILE}, found none")
+    file = (folder / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise PartitionError(f"{folder}: another process is changing it") from None
+    return file

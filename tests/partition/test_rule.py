@@ -53,9 +53,9 @@ def test_done_once_and_works_for_long():
 
 
 @pytest.mark.parametrize("sizes", [np.full(5, 200), np.full(5, 1000), np.full(5, 1001)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_jitter_moves_nothing_once_it_has_settled(sizes, seed):
-    moves, _, gaps = run(MigrationRule(), sizes, jittered(PAPER, 5000, seed))
+    moves, _, gaps = run(MigrationRule(), sizes, jittered(PAPER, 3000, seed))
     assert 1 <= len(moves) <= 2
     assert moves[-1][0] < 2000
     assert gaps.max() <= 2 + PAPER.max() / sizes.min()
@@ -69,12 +69,12 @@ def test_tiny_batches_that_jitter_by_their_own_size_move_seldom(seed):
 
 
 def test_equal_workers_never_move():
-    assert run(MigrationRule(), np.full(4, 500), jittered([32] * 4, 5000, seed=0))[0] == []
+    assert run(MigrationRule(), np.full(4, 500), jittered([32] * 4, 3000, seed=0))[0] == []
 
 
 def test_sizes_that_are_rounded_drift_apart_and_stay():
     # 3 : 4 of 10 samples is 4 : 6, 5 % and 3 % off: the counts run apart for ever.
-    moves, sizes, _ = run(MigrationRule(), [4, 6], [[3, 4]] * 5000)
+    moves, sizes, _ = run(MigrationRule(), [4, 6], [[3, 4]] * 2000)
     assert (moves, sizes.tolist()) == ([], [4, 6])
 
 
@@ -92,7 +92,8 @@ def test_a_real_change_moves_again_and_rests_again(seed):
 def test_a_change_is_not_blurred_by_what_was_before():
     batches = [[32, 32]] * 3000 + [[48, 16]] * 300
     moves, sizes, _ = run(MigrationRule(), [1000, 1000], batches)
-    assert len(moves) == 1
+    # At once when the gap, which grows by 0.032 an iteration, has passed 2.
+    assert moves == [(3062, 500)]
     assert sizes.tolist() == [1500, 500]
 
 

@@ -84,6 +84,15 @@ def test_transfers_are_near_the_fewest():
     assert fewest <= ours <= 1.1 * fewest
 
 
+def test_who_can_be_served_wholly_is():
+    plan = plan_migration([14, 13, 7, 8, 8], [10] * 5)
+    assert [(t.giver, t.receiver, t.count) for t in plan.transfers] == [
+        (1, 2, 3),
+        (0, 3, 2),
+        (0, 4, 2),
+    ]
+
+
 def test_the_papers_verification_moves_15_percent():
     sizes = np.full(5, 10000)
     plan = plan_migration(sizes, target_sizes(50000, [64, 96, 128, 160, 192], Limits.of(5)))

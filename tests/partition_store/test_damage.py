@@ -119,7 +119,10 @@ def test_partitions_of_different_data_are_told_apart(folders, tmp_path):
 
 
 def test_no_partition_at_all(tmp_path):
+    (tmp_path / "empty").mkdir()
     for write in (False, True):
-        with pytest.raises(PartitionError, match=r"nowhere: .* found none"):
-            Partition.open(tmp_path / "nowhere", write)
+        for name in ("nowhere", "empty"):
+            with pytest.raises(PartitionError, match=rf"{name}: .* found none"):
+                Partition.open(tmp_path / name, write)
+    assert list((tmp_path / "empty").iterdir()) == []
     assert "nowhere" in verify([tmp_path / "nowhere"]).problems[0]

@@ -141,9 +141,11 @@ def test_what_a_crash_left_is_deleted_when_it_is_opened_for_writing(tmp_path):
     folder = three_partitions(tmp_path)[0]
     for name in ("block-00000007.npy", ".scratch-1", "m1-0.000000.npy"):
         (folder / BLOCKS / name).write_bytes(b"half")
+    (folder / ".index.npz.0123").write_bytes(b"half")
     assert verify([folder]).problems == ()
     Partition.open(folder, write=True).close()
     assert [path.name for path in (folder / BLOCKS).iterdir()] == ["block-00000000.npy"]
+    assert sorted(path.name for path in folder.iterdir()) == [".lock", "blocks", "index.npz"]
 
 
 def test_an_index_without_its_block_is_never_written(tmp_path):
