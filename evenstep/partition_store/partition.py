@@ -82,7 +82,12 @@ class Partition:
         if not -len(self) <= position < len(self):
             raise IndexError(f"position must be within {len(self)} samples, got {position}")
         block, row = self._index.block[position], self._index.row[position]
-        return self._layout.unpack(self._blocks[block][row]["data"])
+        # A copy, which may be changed: the rows are mapped for reading only.
+        return self._layout.unpack(self._blocks[block][row]["data"].copy())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process, such as a loader's, maps the same rows to read them.
+        return Partition, (self.folder, self._index, None)
 
     def take(self, positions: Ints) -> Any:
         """Return the arrays of several samples, stacked: a batch."""

@@ -1,5 +1,6 @@
 """Partitions on disk: what goes in comes out, and changes are whole."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -63,6 +64,35 @@ def test_data_sets_are_read_sample_by_sample(tmp_path):
     assert (second[0].tolist(), second[1]) == ([4, 4], 16)
     assert partition.labels is not None
     assert partition.labels.tolist() == [0, 16]
+
+
+def test_a_sample_may_be_changed_without_changing_the_partition(tmp_path):
+    partition = Partition.open(three_partitions(tmp_path)[0])
+    partition[3][0][:] = -1
+    partition.take(np.arange(5))[0][:] = -1
+    assert content(partition) == {s: s for s in partition.samples.tolist()}
+
+
+def test_another_process_reads_the_same_snapshot_without_getting_the_rows(tmp_path):
+    folder = tmp_path / "w"
+    create_partitions([folder], np.zeros((5, 100000), dtype=np.uint8), ALL)
+    with Partition.open(folder, write=True) as partition:
+        before = pickle.dumps(partition)
+        assert len(before) < 10000
+        partition.update(partition.index.without((0, 1)))
+        copy = pickle.loads(before)
+        assert (copy.samples.tolist(), copy[4].shape) == ([0, 1, 2, 3, 4], (100000,))
+        with pytest.raises(InvalidSetting, match="opened with write=True"):
+            copy.update(copy.index)
+
+
+def test_torch_loads_batches_from_a_partition(tmp_path):
+    data = pytest.importorskip("torch.utils.data")
+    partition = Partition.open(three_partitions(tmp_path)[0])
+    images, labels = next(iter(data.DataLoader(partition, batch_size=20)))
+    assert images[:, 0, 0].tolist() == partition.samples.tolist()
+    assert partition.labels is not None
+    assert labels.tolist() == partition.labels.tolist()
 
 
 def test_tensors_are_taken(tmp_path):
