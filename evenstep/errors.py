@@ -21,7 +21,8 @@
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
         ├── DataFileError         samples to train on, with the place of the mistake
-        └── ClusterFileError      a cluster file, with the place of the mistake
+        ├── ClusterFileError      a cluster file, with the place of the mistake
+        └── PartitionError        a partition on disk: which file, and what
 
 Every message says what, which, the rule, and what it got:
 ``batch size of worker 3 must be >= 0, got -5``.
@@ -120,3 +121,7 @@ class DataFileError(FileError):
 
 class ClusterFileError(FileError):
     """A cluster file has a mistake; the message names its place."""
+
+
+class PartitionError(FileError):
+    """A partition on disk is damaged, foreign or in use; the message names the file."""

@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
     "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
+    "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
     "report": Entry("evenstep.cli.report", "make a page that shows what happened in a run"),
     "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
 }

@@ -1,0 +1,158 @@
+"""Make, show, check and migrate partitions: the samples of a data set, in a folder per worker.
+
+A folder that holds several partitions stands for all of them.
+
+actions:
+  create    deal a data set to workers, mixed or by class
+  show      what is in partitions
+  verify    check files and checksums, and that no sample is lost or doubled; exit code 1 if
+            something is wrong
+  migrate   move samples between partitions on this machine, so that they follow batch sizes;
+            exit code 1 if some could not be moved
+
+examples:
+  evenstep partition create data --workers 5 --digits --by-class
+  evenstep partition create data --workers 4 --npz train.npz --label y --quota 2000000000
+  evenstep partition show data
+  evenstep partition verify data/worker-0 data/worker-1 --json
+  evenstep partition migrate data --sizes 64,96,128,160,192 --dry-run
+"""
+
+from __future__ import annotations
+
+import argparse
+import uuid
+from contextlib import ExitStack
+from pathlib import Path
+
+from evenstep.cli.arguments import count, whole
+from evenstep.cli.partition_data import arrays_of, label_of
+from evenstep.cli.partition_view import print_migration, print_partitions, print_verification
+from evenstep.errors import InvalidSetting
+from evenstep.partition.dealing import deal_by_class, deal_mixed
+from evenstep.partition.task import CHUNK_SIZE
+from evenstep.partition_store import (
+    Partition,
+    carry_out,
+    create_partitions,
+    finish,
+    plan_tasks,
+    verify,
+)
+from evenstep.partition_store.blocks import BLOCKS
+from evenstep.partition_store.index import FILE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _add_create(actions.add_parser("create", help="deal a data set to workers"))
+    _add_migrate(actions.add_parser("migrate", help="move samples to where batch sizes want them"))
+    for action, does in (("show", "what is in partitions"), ("verify", "what is wrong with them")):
+        _add_folders(actions.add_parser(action, help=does))
+
+
+def run(args: argparse.Namespace) -> int:
+    run_action = {"create": _create, "show": _show, "verify": _verify, "migrate": _migrate}
+    return run_action[args.action](args)
+
+
+def _add_folders(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folders", nargs="+", metavar="DIR", type=Path)
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def _add_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", type=Path, help="gets a folder per worker")
+    parser.add_argument("--workers", type=count, required=True, metavar="N")
+    data = parser.add_mutually_exclusive_group(required=True)
+    data.add_argument("--npz", metavar="FILE", type=Path, help="arrays with a row per sample")
+    data.add_argument(
+        "--npy", nargs="+", metavar="FILE", type=Path, help="the same, a file per array"
+    )
+    data.add_argument("--digits", action="store_true", help="scikit-learn's 1797 digits")
+    parser.add_argument(
+        "--label", help="the array with the classes; of several files, the last by default"
+    )
+    parser.add_argument("--by-class", action="store_true", help="deal whole classes to workers")
+    parser.add_argument("--seed", type=whole, default=0, help="for dealing mixed, default: 0")
+    parser.add_argument("--quota", type=count, metavar="BYTES", help="for the rows of each worker")
+    parser.add_argument("--json", action="store_true", help="print it as JSON")
+
+
+def _add_migrate(parser: argparse.ArgumentParser) -> None:
+    _add_folders(parser)
+    parser.add_argument(
+        "--sizes", required=True, metavar="X,X,...", help="batch sizes, in the order of the folders"
+    )
+    parser.add_argument("--minimum", type=count, default=1, help="samples that stay everywhere")
+    parser.add_argument("--seed", type=whole, default=0, help="which samples move, default: 0")
+    parser.add_argument("--chunk-size", type=count, default=CHUNK_SIZE, metavar="SAMPLES")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would move")
+    parser.add_argument("--compact", action="store_true", help="free the disk of what has left")
+
+
+def _create(args: argparse.Namespace) -> int:
+    data = arrays_of(args)
+    label = label_of(args, data)
+    if args.by_class:
+        if label is None:
+            raise InvalidSetting("dealing by class needs the array with the classes: --label")
+        dealt = deal_by_class(data[label], args.workers)
+    else:
+        dealt = deal_mixed(len(next(iter(data.values()))), args.workers, args.seed)
+    digits = len(str(args.workers - 1))
+    folders = [args.folder / f"worker-{worker:0{digits}d}" for worker in range(args.workers)]
+    create_partitions(folders, data, dealt, label, args.quota)
+    print_partitions(folders, args.json)
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    print_partitions(_partitions(args.folders), args.json)
+    return 0
+
+
+def _verify(args: argparse.Namespace) -> int:
+    folders = _partitions(args.folders)
+    found = verify(folders)
+    print_verification(found, folders, args.json)
+    return 1 if found.problems else 0
+
+
+def _migrate(args: argparse.Namespace) -> int:
+    folders = _partitions(args.folders)
+    sizes = _batch_sizes(args.sizes, len(folders))
+    with ExitStack() as stack:
+        partitions = [
+            stack.enter_context(Partition.open(folder, write=not args.dry_run))
+            for folder in folders
+        ]
+        before = () if args.dry_run else finish(partitions)
+        migration = uuid.uuid4().hex[:12]
+        tasks = plan_tasks(partitions, sizes, migration, args.minimum, args.seed, args.chunk_size)
+        if not args.dry_run:
+            tasks = carry_out(partitions, tasks)
+            if args.compact:
+                for partition in partitions:
+                    partition.compact()
+        lengths = {partition.name: len(partition) for partition in partitions}
+    print_migration((*before, *tasks), lengths, args.dry_run, args.json)
+    return 1 if any(task.phase == "failed" for task in tasks) else 0
+
+
+def _partitions(folders: list[Path]) -> list[Path]:
+    """Return the folders of partitions; one that holds several stands for them."""
+    found: list[Path] = []
+    for folder in folders:
+        inner = sorted(path.parent for path in folder.glob(f"*/{BLOCKS}"))
+        found += inner if inner and not (folder / FILE).exists() else [folder]
+    return found
+
+
+def _batch_sizes(text: str, num_workers: int) -> list[int]:
+    parts = text.split(",")
+    if len(parts) != num_workers or not all(part.isdecimal() for part in parts):
+        raise InvalidSetting(
+            f"sizes must be {num_workers} batch sizes, one per partition, got {text!r}"
+        )
+    return [int(part) for part in parts]

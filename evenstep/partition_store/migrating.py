@@ -1,0 +1,151 @@
+"""Migrations between partitions that one process can write to, without a network.
+
+The same agents and the same messages as between machines, carried by a queue. What a manager
+decides in between is here: begin all hand-overs, and let go of the samples once every one is
+ready or has failed, so that workers can change over at one iteration boundary.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from numpy.typing import ArrayLike
+
+from evenstep.core.limits import Limits
+from evenstep.errors import InvalidSetting
+from evenstep.partition import assign_samples, plan_migration, target_sizes, task
+from evenstep.partition.hand_over import Reaction
+from evenstep.partition.messages import MANAGER, Envelope, Failed, Message
+from evenstep.partition.task import CHUNK_SIZE, Task
+from evenstep.partition_store.agent import Agent
+from evenstep.partition_store.partition import Partition
+
+_ATTEMPTS = 3
+"""How often everybody sends again before a hand-over that does not go on is called off."""
+
+
+def plan_tasks(
+    partitions: Sequence[Partition],
+    batch_sizes: ArrayLike,
+    migration: str,
+    minimum: int = 1,
+    seed: int = 0,
+    chunk_size: int = CHUNK_SIZE,
+) -> tuple[Task, ...]:
+    """Return the hand-overs that make partitions follow the batch sizes.
+
+    `migration` is a name that no migration had before. Samples are stratified by the label, where
+    the partitions have one. Finish what is open first.
+    """
+    for partition in partitions:
+        if partition.index.open_hand_overs:
+            names = ", ".join(sorted(partition.index.open_hand_overs))
+            raise InvalidSetting(f"{partition.name} must have no open hand-overs, got {names}")
+    sizes = [len(partition) for partition in partitions]
+    targets = target_sizes(sum(sizes), batch_sizes, Limits.of(len(sizes), minimum))
+    plan = plan_migration(sizes, targets)
+    labels = [partition.labels for partition in partitions]
+    known = [some for some in labels if some is not None]
+    chosen = assign_samples(
+        plan.transfers,
+        [partition.samples for partition in partitions],
+        seed,
+        known if len(known) == len(labels) else None,
+    )
+    return tuple(
+        Task(
+            f"{migration}-{number}",
+            partitions[transfer.giver].name,
+            partitions[transfer.receiver].name,
+            tuple(samples.tolist()),
+            chunk_size,
+        )
+        for number, (transfer, samples) in enumerate(zip(plan.transfers, chosen, strict=True))
+    )
+
+
+def finish(partitions: Sequence[Partition]) -> tuple[Task, ...]:
+    """Go on with what an earlier run began, to its end, and return what became of it."""
+    return carry_out(partitions, open_tasks(partitions))
+
+
+def open_tasks(partitions: Sequence[Partition]) -> tuple[Task, ...]:
+    """Return the tasks of hand-overs that were begun and not decided, to go on with them."""
+    return tuple(
+        Task(record.hand_over, partition.name, record.receiver, record.samples, record.chunk_size)
+        for partition in partitions
+        for record in partition.index.givings.values()
+        if record.phase == "offered"
+    )
+
+
+def carry_out(partitions: Sequence[Partition], tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Carry out hand-overs to the end, and return what became of them.
+
+    Also finishes what an earlier run left: a hand-over whose samples were given is completed, and
+    one that was only begun is called off, unless it is among the tasks (`open_tasks`).
+    """
+    return _Carrier(partitions, tasks).run()
+
+
+class _Carrier:
+    """The manager and the network of one migration."""
+
+    def __init__(self, partitions: Sequence[Partition], tasks: Sequence[Task]) -> None:
+        self._agents = {partition.name: Agent(partition) for partition in partitions}
+        self._tasks = {task.hand_over: task for task in tasks}
+        if len(self._agents) < len(partitions) or len(self._tasks) < len(tasks):
+            raise InvalidSetting("partitions and hand-overs must have different names")
+        self._queue: deque[Envelope] = deque()
+
+    def run(self) -> tuple[Task, ...]:
+        for _ in range(_ATTEMPTS):
+            self._everybody_sends()
+            self._deliver()
+            self._commit()
+            if self._over:
+                break
+        for one in [one for one in self._tasks.values() if not one.final]:
+            self._apply(task.cancel(one, f"no progress after {_ATTEMPTS} attempts"))
+        self._deliver()
+        return tuple(self._tasks.values())
+
+    @property
+    def _over(self) -> bool:
+        at_rest = not any(a.partition.index.open_hand_overs for a in self._agents.values())
+        return at_rest and all(one.final for one in self._tasks.values())
+
+    def _everybody_sends(self) -> None:
+        for one in self._tasks.values():
+            self._send(task.retry(one))
+        for agent in self._agents.values():
+            self._queue += agent.retry()
+
+    def _commit(self) -> None:
+        if all(one.final or one.phase in ("ready", "committing") for one in self._tasks.values()):
+            for one in list(self._tasks.values()):
+                self._apply(task.commit(one))
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self._queue:
+            envelope = self._queue.popleft()
+            hand_over = envelope.message.hand_over
+            if envelope.to == MANAGER:
+                one = self._tasks.get(hand_over)
+                self._apply(task.manage(one, envelope.message, envelope.sender))
+            elif envelope.to in self._agents:
+                self._queue += self._agents[envelope.to].handle(envelope)
+            elif envelope.sender == MANAGER:
+                # A giver that is not here has given nothing by this manager's word.
+                failed = Failed(hand_over, f"there is no partition {envelope.to}")
+                self._queue.append(Envelope(envelope.to, MANAGER, failed))
+
+    def _apply(self, reaction: Reaction[Task]) -> None:
+        if reaction.record is not None:
+            self._tasks[reaction.record.hand_over] = reaction.record
+        self._send(reaction.send)
+
+    def _send(self, messages: Sequence[tuple[str, Message]]) -> None:
+        self._queue += [Envelope(MANAGER, to, message) for to, message in messages]
