@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
+from evenstep.errors import InvalidSetting, LimitReached, UnknownJob
 from evenstep.manager import saved
 from evenstep.manager.job import Job
 from evenstep.manager.news import Happening, News
@@ -104,9 +104,10 @@ class Jobs:
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:
             job = self._jobs[found.job] = Job.restored(found, now, self.news)
-        except EvenstepError as error:
+        except Exception as error:
+            # Whatever is wrong with it, the others are recovered, and the manager starts.
             aside = saved.set_aside(path)
-            _log.error("%s cannot be used and is now %s: %s", path, aside.name, error)
+            _log.error("%s cannot be used and is now %s: %r", path, aside.name, error)
             return
         details = {"iteration": job.iteration, "workers": list(job.workers)}
         self.news.tell(Happening("recovered", job.name, details=details))
