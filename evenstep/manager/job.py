@@ -182,6 +182,7 @@ class Job:
         """Note that a worker's connection is lost; it stays a member until its lease is over."""
         if worker in self._presence:
             self._presence[worker].connected = False
+            self._agreements.forget(worker)
 
     def expire(self, now: float) -> list[str]:
         """Let those go whose lease is over, and return their names."""

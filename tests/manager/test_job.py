@@ -160,6 +160,21 @@ def test_agreement_is_settled_when_the_missing_one_leaves():
     assert job.agreed(3).number == 5
 
 
+@pytest.mark.parametrize("back", [False, True])
+def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(back):
+    job = Job("j", Settings(2, 60, *EMA))
+    for worker in "ab":
+        job.join(worker, 0, 5.0, now=0.0, instance=worker)
+    job.agree("a", 3, 5, now=0.0)
+    if back:
+        # Its old line is dead, and nobody has noticed.
+        job.join("a", 3, 5.0, now=0.0, instance="a")
+    else:
+        job.disconnect("a")
+    job.agree("b", 3, 5, now=0.0)
+    assert job.agreed(3).number is None
+
+
 @pytest.mark.parametrize(
     ("values", "rule"),
     [
