@@ -193,12 +193,12 @@ class ManagerClient:
 
     def _report(self, report: Report, wait: float) -> bool:
         """Hand in a report, and say whether a plan came back."""
-        self._place.iteration = max(self._place.iteration, report.iteration)
+        # Before anything else: who comes back while this goes by tells the manager so.
+        self._place.iteration = max(self._place.iteration, report.iteration + 1)
         held = None if self.newest < 0 else self.newest
         struct = self._place.call("report", wait, report=from_report(report, held))
         if struct is not None:
             self._hold(struct)
-        self._place.iteration = max(self._place.iteration, report.iteration + 1)
         return struct is not None
 
     def _hold(self, struct: Any) -> None:

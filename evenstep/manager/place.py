@@ -150,10 +150,23 @@ class Place:
     def _join(self, reuse: str | None = None) -> None:
         line = Line(self._where, GRACE)
         try:
-            membership = line.call("join", GRACE, entry=self._entry(reuse))
+            told = self._enter(line, reuse)
+            with self._line_in_use:
+                self.line, self.failure = line, None
+                if self.iteration > told:
+                    # A boundary went by meanwhile, at which the others must not wait for this one.
+                    self._enter(line)
         except BaseException:
+            self.line = None
             line.close()
             raise
+        if self.closed:
+            self.drop(None)
+
+    def _enter(self, line: Line, reuse: str | None = None) -> int:
+        """Join on a line, and return at which boundary."""
+        entry = self._entry(reuse)
+        membership = line.call("join", GRACE, entry=entry)
         # With them the job can be made again, should the manager have lost everything.
         self.settings = to_settings(membership.settings)
         self.iteration = max(self.iteration, membership.iteration)
@@ -161,9 +174,7 @@ class Place:
             if plan is not None:
                 self._hold(plan)
         self._said = time.monotonic()
-        self.line, self.failure = line, None
-        if self.closed:
-            self.drop(None)
+        return max(int(entry.iteration), int(membership.iteration))
 
     def _entry(self, reuse: str | None) -> Any:
         return types().Entry(

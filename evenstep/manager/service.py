@@ -98,14 +98,15 @@ class Service:
         now = self._clock()
         self._waiting.expire(now)
         for job in self.jobs:
-            try:
-                self._sweep(job, now)
-            except Exception:
-                # One job in trouble must not stop the time for the others.
-                _log.exception("a sweep of job %s failed", job.name)
+            self._sweep(job, now)
 
     def _sweep(self, job: Job, now: float) -> None:
-        gone = job.expire(now)
+        try:
+            gone = job.expire(now)
+        except Exception:
+            # One job in trouble must not stop the time for the others.
+            _log.exception("the leases of job %s cannot be looked at", job.name)
+            return
         for worker in gone:
             self.num_leases_lost += 1
             self._dismiss(job, worker)

@@ -71,4 +71,4 @@ def test_job_in_trouble_does_not_stop_the_time_for_others(monkeypatch, caplog):
     now = 6.0
     service.sweep()
     assert second.workers == ()
-    assert "a sweep of job a failed" in caplog.text
+    assert "the leases of job a cannot be looked at" in caplog.text

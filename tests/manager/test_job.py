@@ -115,6 +115,24 @@ def test_worker_that_passed_a_boundary_is_not_waited_for_there():
     assert close(job, 3, b=20.0) == [30, 30]
 
 
+def test_worker_that_comes_back_later_on_is_not_waited_for_before():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    job.report(said("a", 1, 10.0), None, now=0.0)
+    job.disconnect("b")
+    assert job.plan_for(1) is None
+    assert job.join("b", 2, 5.0, now=0.0) == 2
+    assert job.plan_for(1) is not None
+    # Nobody reports for 2 and 3 at all.
+    job.disconnect("b")
+    job.join("b", 4, 5.0, now=0.0)
+    assert job.iteration == 2
+    job.disconnect("a")
+    job.join("a", 5, 5.0, now=0.0)
+    assert job.iteration == 4
+    assert close(job, 4, b=10.0) is not None
+
+
 def test_plan_of_long_ago_is_forgotten():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)
