@@ -115,9 +115,14 @@ class Jobs:
     def _write(self, folder: Path, job: saved.Saved) -> None:
         try:
             saved.save(folder, job)
-            self.unwritten.discard(job.job)
         except OSError as error:
             self.num_write_failures += 1
+            if job.job not in self.unwritten:
+                # Once, and not every second for as long as the disk is full.
+                _log.error("job %s cannot be saved, and is tried again: %s", job.job, error)
             self.unwritten.add(job.job)
-            _log.error("job %s cannot be saved, and will be tried again: %s", job.job, error)
             self._jobs[job.job].changed = True
+        else:
+            if job.job in self.unwritten:
+                _log.warning("job %s could be saved again", job.job)
+            self.unwritten.discard(job.job)

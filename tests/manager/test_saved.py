@@ -1,12 +1,14 @@
 """What outlives the manager: files of jobs."""
 
 import json
+from errno import ENOSPC
 
 import numpy as np
 import pytest
 
 from evenstep.core.archive import write_archive
 from evenstep.errors import StateFileError
+from evenstep.manager import saved
 from evenstep.manager.job import UNSAVED, Job
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.saved import _parse, load_all, path_of, save
@@ -147,3 +149,19 @@ def test_file_that_cannot_be_used_keeps_no_manager_from_starting(tmp_path, chang
     assert [job.name for job in jobs] == ["good"]
     assert not path.exists() and path.with_name(f"{path.name}.damaged-1").exists()
     assert "cannot be used and is now bad.job.npz.damaged-1" in caplog.text
+
+
+def test_full_disk_is_reported_once_and_tried_until_it_is_not(tmp_path, monkeypatch, caplog):
+    jobs = Jobs(tmp_path)
+    jobs.recover(now=0.0)
+    jobs.create("j", Settings(2, 60))
+    with monkeypatch.context() as full:
+        full.setattr(saved, "save", lambda *_: (_ for _ in ()).throw(OSError(ENOSPC, "full")))
+        for _ in range(3):
+            jobs.write(jobs.changed())
+    assert (jobs.unwritten, jobs.num_write_failures) == ({"j"}, 3)
+    assert caplog.text.count("job j cannot be saved, and is tried again: [Errno 28] full") == 1
+    jobs.write(jobs.changed())
+    assert jobs.unwritten == set() and jobs.changed() == []
+    assert "job j could be saved again" in caplog.text
+    jobs.close()
