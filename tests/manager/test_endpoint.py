@@ -10,7 +10,7 @@ from evenstep.manager.service import Service
 from evenstep.manager.settings import Settings
 
 
-class Unread:
+class Unread(asyncio.Transport):
     """A transport that takes everything, and whose other end takes nothing."""
 
     def __init__(self):
@@ -54,7 +54,7 @@ def test_answer_may_be_large_but_answers_do_not_pile_up_unread(monkeypatch):
             connection.buffer_updated(len(frame))
             ended.append(transport.aborted)
 
-    ended = []
+    ended: list[bool] = []
     asyncio.run(talk())
     assert ended == [False, False, True, True]
     hello, status = transport.sent

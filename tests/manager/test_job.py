@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 
+from evenstep.coordination.agreement import FAILED
 from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
 from evenstep.manager.job import Job
 from evenstep.manager.saved import Learned
@@ -190,7 +191,7 @@ def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(
     else:
         job.disconnect("a")
     job.agree("b", 3, 5, now=0.0)
-    assert job.agreed(3).number is None
+    assert job.agreed(3) == FAILED
 
 
 @pytest.mark.parametrize(
