@@ -17,13 +17,7 @@ from torch.utils.data import TensorDataset
 
 from benchmarks.report import Row, progress, show
 from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.learner import WorkloadLearner
-from evenstep.engines.optimizers import Sgd
-from evenstep.engines.planners import BalancedPlanner
-from evenstep.engines.run import Run
-from evenstep.engines.simulation import Setup
-from evenstep.engines.virtual import Learner, VirtualEngine
-from evenstep.schemes import Scheme, make_scheme
+from evenstep.engines.experiment import Experiment
 from evenstep.workloads.classification import Classification
 from evenstep.workloads.digits import mlp_digits
 from evenstep.workloads.workload import Workload, gradients
@@ -38,18 +32,10 @@ TO_REACH = 0.2
 """Overhead over the bare gradients of ResNet-32 at batch 32 (at most)."""
 
 
-def engine_of(
-    scheme: Scheme, num_workers: int, iterations: int, learner: Learner | None = None
-) -> VirtualEngine:
-    cluster = make_scenario("G", num_workers, iterations)
-    planner = BalancedPlanner(Setup("even").balancer(cluster))
-    return VirtualEngine(cluster, planner, lambda n: scheme, learner)
-
-
 def timing_only(num_workers: int, iterations: int) -> Iterator[Row]:
     """Measure runs without gradients; an event is a gradient that arrives."""
     for spec in progress(SCHEMES, "timing-only"):
-        run = Run(engine_of(make_scheme(spec, num_workers), num_workers, iterations))
+        run = Experiment(spec).start(make_scenario("G", num_workers, iterations))
         start = time.perf_counter()
         for _ in run.advance(iterations):
             pass
@@ -94,13 +80,12 @@ def _verdict(overhead: float) -> str:
 
 def _seconds(workload: Workload, spec: str, updates: int) -> tuple[float, float]:
     """Return the median seconds per gradient, bare and within the engine, taken in turns."""
-    scheme = make_scheme(spec, NUM_WORKERS)
-    learner = WorkloadLearner(workload, scheme, Sgd(momentum=0.9), NUM_WORKERS)
-    run = Run(engine_of(scheme, NUM_WORKERS, updates, learner))
+    experiment = Experiment(spec, optimizer="sgd:momentum=0.9", evaluate_every=10 * updates)
+    run = experiment.start(make_scenario("G", NUM_WORKERS), workload)
     model = workload.make_model(0)
     rng = np.random.default_rng(0)
     bare, within = [], []
-    advancing = run.advance(updates)
+    advancing = run.advance(updates + 1)
     for _ in range(updates):
         batches = rng.integers(workload.num_samples, size=(NUM_WORKERS, BATCH_SIZE))
         start = time.perf_counter()

@@ -8,14 +8,17 @@ same parameters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from evenstep.engines.optimizers import Optimizer, Sgd, per_push
-from evenstep.engines.sharding import deal_to_shards
+from evenstep.engines.sharding import Layout
 
 Tensors = list[torch.Tensor]
+S = TypeVar("S")
 
 
 class Shard:
@@ -64,13 +67,48 @@ class Shard:
         self._weight = 0.0
         self._snapshot = None
 
+    def state(self) -> dict[str, Any]:
+        """Return everything that an update left, for another shard to go on from."""
+        optimizer = self._optimizer.state_dict() if self._optimizer else {}
+        return copy.deepcopy({"tensors": self._tensors, "optimizer": optimizer})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from the state of a shard with the same tensors; what was pushed is forgotten."""
+        for tensor, saved in zip(self._tensors, state["tensors"], strict=True):
+            tensor.data.copy_(saved)
+        if self._optimizer is not None:
+            self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        torch._foreach_zero_(self._sums)
+        self._weight = 0.0
+        self._snapshot = None
+
+
+def make_shards(
+    make: Callable[[Tensors, Optimizer, bool], S],
+    layout: Layout,
+    tensors: Sequence[torch.Tensor],
+    optimizer: Optimizer,
+    num_workers: int,
+    synchronous: bool,
+) -> list[S]:
+    """Make the shards of a layout, here or elsewhere: `make` takes what a `Shard` does.
+
+    Buffers (the running statistics of BatchNorm) are treated as parameters whose gradient is what
+    the worker took away from them, with a learning rate of 1. Unless the scheme is `synchronous`
+    each of n pushes is an update, at 1/n of the learning rate.
+    """
+    averaging: Optimizer = Sgd(learning_rate=1.0)
+    if not synchronous:
+        optimizer, averaging = (per_push(o, num_workers) for o in (optimizer, averaging))
+    parts = layout.split(tensors)
+    optimizers = [optimizer] * len(parts)
+    if layout.has_buffers:
+        optimizers[-1] = averaging
+    return [make(part, o, synchronous) for part, o in zip(parts, optimizers, strict=True)]
+
 
 class ParameterServer:
-    """The parameters and buffers of a model, on some shards.
-
-    Buffers (the running statistics of BatchNorm) are treated as parameters whose gradient is the
-    change that the worker made to them, with a learning rate of 1.
-    """
+    """The parameters and buffers of a model, on some shards in this process."""
 
     def __init__(
         self,
@@ -81,32 +119,21 @@ class ParameterServer:
         synchronous: bool = True,
         num_shards: int = 1,
     ) -> None:
-        """`num_workers` is n; without `synchronous` each push is an update, at eta / n."""
-        self._dealt = deal_to_shards([p.numel() for p in parameters], num_shards)
-        averaging: Optimizer = Sgd(learning_rate=1.0)
-        if not synchronous:
-            optimizer = per_push(optimizer, num_workers)
-            averaging = per_push(averaging, num_workers)
-        self._shards = [
-            Shard([parameters[i] for i in dealt], optimizer, synchronous) for dealt in self._dealt
-        ]
-        first_buffer = len(parameters)
-        self._dealt.append([first_buffer + i for i in range(len(buffers))])
-        self._shards.append(Shard(buffers, averaging, synchronous))
+        """`num_workers` is n, those that count."""
+        self._layout = Layout.of([p.numel() for p in parameters], len(buffers), num_shards)
+        tensors = [*parameters, *buffers]
+        self._shards = make_shards(
+            Shard, self._layout, tensors, optimizer, num_workers, synchronous
+        )
 
     def pull(self) -> Tensors:
         """Return parameters, then buffers, as they are now; they must not be changed."""
-        held = [
-            (place, tensor)
-            for places, shard in zip(self._dealt, self._shards, strict=True)
-            for place, tensor in zip(places, shard.pull(), strict=True)
-        ]
-        return [tensor for _, tensor in sorted(held, key=lambda pair: pair[0])]
+        return self._layout.join([shard.pull() for shard in self._shards])
 
     def push(self, gradients: Sequence[torch.Tensor], weight: float) -> None:
         """Add a gradient, times its weight, to the update to come."""
-        for places, shard in zip(self._dealt, self._shards, strict=True):
-            shard.push([gradients[i] for i in places], weight)
+        for shard, part in zip(self._shards, self._layout.split(gradients), strict=True):
+            shard.push(part, weight)
 
     def update(self) -> None:
         """Apply what was pushed since the last update."""

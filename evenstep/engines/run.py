@@ -16,11 +16,16 @@ from evenstep.core.settings import require_whole
 from evenstep.engines.virtual import VirtualEngine
 
 if TYPE_CHECKING:
+    import torch
+
     from evenstep.workloads.workload import Evaluation
 
 
 class Evaluator(Protocol):
-    """Tells how good the model is right now."""
+    """Knows the model, and tells how good it is right now."""
+
+    @property
+    def parameters(self) -> list[torch.Tensor]: ...
 
     def evaluate(self) -> Evaluation: ...
 
@@ -77,6 +82,12 @@ class Run:
         """How many gradients used were so many updates of the server old."""
         self.num_samples = 0
         """Samples in all gradients used."""
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters of now, then the buffers; they must not be changed."""
+        assert self._evaluator is not None, "timing-only"
+        return self._evaluator.parameters
 
     @property
     def num_dropped(self) -> int:

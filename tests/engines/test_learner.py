@@ -9,13 +9,14 @@ from torch import nn
 
 from evenstep.clusters.scenarios import make_scenario
 from evenstep.core.dealing import deal, shuffled
+from evenstep.engines.experiment import Experiment
 from evenstep.engines.learner import WorkloadLearner
 from evenstep.engines.optimizers import make_optimizer
-from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.run import Run
 from evenstep.engines.samples import OwnStreams
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
+from evenstep.errors import InvalidSetting
 from evenstep.schemes import make_scheme
 from evenstep.workloads.digits import mlp_digits, softmax_digits
 from tests.engines.test_staleness import cluster_of
@@ -27,17 +28,22 @@ EXACT = mlp_digits(torch.float64, width=16)
 
 
 def train(
-    scheme="bsp", policy="even", updates=10, optimizer=SGD, cluster=CLUSTER, workload=EXACT, **how
+    scheme="bsp",
+    policy="even",
+    updates=10,
+    optimizer=SGD,
+    cluster=CLUSTER,
+    workload=EXACT,
+    samples=None,
+    **how,
 ):
     """Train; return the run and the parameters it ends with."""
-    n = cluster.num_workers
-    learner = WorkloadLearner(workload, make_scheme(scheme, n), make_optimizer(optimizer), n, **how)
-    planner = BalancedPlanner(Setup.of(cluster, policy, None, 0).balancer(cluster))
-    engine = VirtualEngine(cluster, planner, lambda n: make_scheme(scheme, n), learner)
-    run = Run(engine, learner, evaluate_every=10)
+    setup = Setup.of(cluster, policy, None, 0)
+    experiment = Experiment(scheme, setup, optimizer, **how)
+    run = experiment.start(cluster, workload, samples)
     for _ in run.advance(updates):
         pass
-    return run, learner.parameters
+    return run, run.parameters
 
 
 def difference(one, other):
@@ -124,6 +130,23 @@ def test_same_seed_gives_the_same_bytes_and_another_one_others():
 
     assert result(3) == result(3)
     assert result(3) != result(4)
+
+
+def test_run_stops_where_the_target_is_reached():
+    run = Experiment(optimizer=SGD, evaluate_every=5).start(CLUSTER, softmax_digits())
+    seen = list(run.advance(updates=200, target=0.8))
+    points = [progress.point for progress in seen if progress.point]
+    assert [point.updates for point in points] == list(range(5, len(seen) + 1, 5))
+    assert [point.evaluation.accuracy >= 0.8 for point in points[-2:]] == [False, True]
+    assert run.reached(0.8) == points[-1]
+    # And it can go on from there.
+    assert next(run.advance(updates=1)).updates == len(seen) + 1
+
+
+@pytest.mark.parametrize("scheme", ["asp", "ssp"])
+def test_scheme_without_boundaries_takes_no_policy(scheme):
+    with pytest.raises(InvalidSetting, match=f"policy of {scheme} must be even"):
+        Experiment(scheme, Setup("equal_finish")).start(CLUSTER)
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "bsp:backups=1", "asp", "ssp", "flexrr"])

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from evenstep.engines.optimizers import make_optimizer
-from evenstep.engines.parameter_server import ParameterServer
-from evenstep.engines.sharding import deal_to_shards, gradient_weight
+from evenstep.engines.parameter_server import ParameterServer, Shard
+from evenstep.engines.sharding import Layout, deal_to_shards, gradient_weight
 from evenstep.errors import InvalidSetting
 
 SHAPES = [(7, 3), (2,), (11,), (4, 4), (1,)]
@@ -34,6 +34,43 @@ def test_update_is_the_mean_of_what_was_pushed_by_hand():
         server.push([torch.full((2,), gradient)], weight)
     server.update()
     assert server.pull()[0].tolist() == [1 - 0.5 * 2.5, 2 - 0.5 * 2.5]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_shard_goes_on_from_the_state_of_another(optimizer):
+    first, second = (Shard(tensors(seed), make_optimizer(optimizer)) for seed in (0, 1))
+
+    def train(shard, *seeds):
+        for seed in seeds:
+            shard.push(tensors(seed), 1.0)
+            shard.update()
+
+    train(first, 10, 11)
+    first.push(tensors(12), 1.0)
+    second.push(tensors(13), 1.0)
+    second.load(first.state())
+    assert all(torch.equal(a, b) for a, b in zip(first.pull(), second.pull(), strict=True))
+    first.update()
+    train(second, 12)
+    train(first, 14)
+    train(second, 14)
+    assert all(torch.equal(a, b) for a, b in zip(first.pull(), second.pull(), strict=True))
+
+
+def test_state_stays_as_it_was():
+    shard = Shard([torch.zeros(1)], make_optimizer(OPTIMIZERS[1]))
+    shard.push([torch.ones(1)], 1.0)
+    shard.update()
+    state = shard.state()
+    before = repr(state)
+    shard.push([torch.ones(1)], 1.0)
+    shard.update()
+    assert repr(state) == before
+
+
+def test_model_without_buffers_has_no_shard_for_them():
+    layouts = [Layout.of([3, 4], num_buffers, num_shards=2) for num_buffers in (0, 1)]
+    assert [len(layout.places) for layout in layouts] == [2, 3]
 
 
 def test_who_does_not_contribute_does_not_count():

@@ -1,0 +1,81 @@
+"""An experiment: a scheme with a policy, and how the model is trained under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evenstep.clusters.cluster import Cluster
+from evenstep.engines.planners import BalancedPlanner
+from evenstep.engines.run import Run
+from evenstep.engines.simulation import Setup
+from evenstep.engines.virtual import VirtualEngine
+from evenstep.errors import InvalidSetting
+from evenstep.schemes import make_scheme
+
+if TYPE_CHECKING:
+    from evenstep.engines.learner import WorkloadLearner
+    from evenstep.engines.samples import Samples
+    from evenstep.workloads.workload import Workload
+
+EVEN = Setup("even")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What to run on a cluster in virtual time. LB-BSP is `bsp` with a policy that balances."""
+
+    scheme: str = "bsp"
+    """In short form, as `make_scheme` reads it."""
+    setup: Setup = EVEN
+    """The policy and its predictor; only the BSP kinds can have another than `even`."""
+    optimizer: str = "sgd"
+    """In short form, as `make_optimizer` reads it; its learning rate is that of BSP."""
+    seed: int = 0
+    """Of the parameters at the beginning, and of the order of the samples."""
+    weighted: bool = True
+    """Whether gradients are weighted by batch sizes, so that every sample counts the same."""
+    num_shards: int = 1
+    evaluate_every: int = 10
+    """Updates between two evaluations."""
+
+    def start(
+        self, cluster: Cluster, workload: Workload | None = None, samples: Samples | None = None
+    ) -> Run:
+        """Return a run that is about to begin; without a workload it is timing-only.
+
+        `samples` says who processes which, if not those that are usual for the scheme.
+
+        >>> from evenstep.clusters.scenarios import make_scenario
+        >>> run = Experiment("asp").start(make_scenario("G", noisy=False))
+        >>> [round(progress.time, 2) for progress in run.advance(updates=2)]
+        [2.25, 3.25]
+        """
+        scheme = make_scheme(self.scheme, cluster.num_workers)
+        if not scheme.synchronous and self.setup.policy != "even":
+            raise InvalidSetting(
+                f"policy of {self.scheme} must be even: it has no iteration boundaries to plan "
+                f"at, got {self.setup.policy!r}"
+            )
+        planner = BalancedPlanner(self.setup.balancer(cluster))
+        learner = self._learner(cluster, workload, samples) if workload is not None else None
+        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner)
+        return Run(engine, learner, self.evaluate_every)
+
+    def _learner(
+        self, cluster: Cluster, workload: Workload, samples: Samples | None
+    ) -> WorkloadLearner:
+        # Here, so that a run without gradients needs no torch.
+        from evenstep.engines.learner import WorkloadLearner
+        from evenstep.engines.optimizers import make_optimizer
+
+        return WorkloadLearner(
+            workload,
+            make_scheme(self.scheme, cluster.num_workers),
+            make_optimizer(self.optimizer),
+            cluster.num_workers,
+            self.seed,
+            self.weighted,
+            self.num_shards,
+            samples,
+        )
