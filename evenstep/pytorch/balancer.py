@@ -30,7 +30,6 @@ from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.boundary import Boundary
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import (
-    MARK,
     check_hook,
     check_model,
     check_sizes,
@@ -41,6 +40,8 @@ from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.fellow import Fellow, check_fellow
+from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.hooking import register
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.loader import BalancedLoader, make_loader
@@ -139,7 +140,10 @@ class Balancer:
             # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
             warm_up + model.static_graph, reads=bool(log),
         )  # fmt: skip
-        self._exchange = GradientExchange(group, self._weighing, self._finish, comm_hook, self._lag)
+        self._handed = Handed()
+        self._exchange = GradientExchange(
+            group, self._weighing, self._finish, self._handed, comm_hook, self._lag
+        )
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
         self.iteration = 0
         """k: iterations whose gradients were exchanged."""
@@ -156,8 +160,7 @@ class Balancer:
         if mode == "balanced":
             mark_batches(model, lambda: self._now.batch.samples)
             warn_of_new_sizes(given, granularity, device)
-        model.register_comm_hook(None, self._exchange.hook)
-        setattr(model, MARK, True)
+        register(model, self._exchange)
         atexit.register(self.close)
 
     @property
@@ -242,7 +245,7 @@ class Balancer:
         model = without_compiler(model)
         check_fellow(model, self._model, self.minimum)
         check_normalisation(model, self._settings.mode)
-        self._fellows.append(Fellow(model, self._exchange, self._timer, comm_hook))
+        self._fellows.append(Fellow(model, self._exchange, self._timer, self._handed, comm_hook))
         if has_batch_norm(model):
             self.fewest = 2
             self._settings.check_retries(self.fewest)
@@ -255,7 +258,7 @@ class Balancer:
         """
         weight = self._now.batch.samples if count is None else self._counted(count)
         with self._away():
-            return mean_over_workers(value, weight, self.side_group)
+            return mean_over_workers(value, weight, self.side_group, self._handed)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -265,7 +268,8 @@ class Balancer:
         """
         with self._away():
             for model in (self._model, *(fellow.model for fellow in self._fellows)):
-                average_buffers(model.module, self.batch_size / self.total, model.process_group)
+                weight = self.batch_size / self.total
+                average_buffers(model.module, weight, model.process_group, self._handed)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""

@@ -12,6 +12,8 @@ import torch.distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from evenstep.pytorch.handed import Handed
+
 
 def has_batch_norm(model: torch.nn.Module) -> bool:
     return any(isinstance(module, _BatchNorm) for module in model.modules())
@@ -25,10 +27,12 @@ def stop_broadcasting(model: DistributedDataParallel) -> None:
 
 
 @torch.no_grad()
-def average_buffers(model: torch.nn.Module, weight: float, group: dist.ProcessGroup) -> None:
+def average_buffers(
+    model: torch.nn.Module, weight: float, group: dist.ProcessGroup, handed: Handed
+) -> None:
     """Replace every floating-point buffer by its mean over the workers, weighted."""
     for buffer in model.buffers():
         if buffer.is_floating_point():
             weighted = buffer * weight
-            dist.all_reduce(weighted, group=group)
+            dist.all_reduce(handed.watch(weighted), group=group)
             buffer.copy_(weighted)

@@ -7,7 +7,8 @@ all-reduce, or the bucket's dtype cannot carry them, a small all-reduce of their
 Where losses were weighed by counts, their counts travel with the reports, and weigh in place of x.
 """
 
-# Annotations stay objects in this file: DDP inspects those of a hook.
+from __future__ import annotations
+
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.core.arrays import Ints
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.weighing import COUNT_WIDTH, Weighing, check_slots
 from evenstep.transports.slots import WIDTH, Row
 
@@ -52,7 +54,7 @@ class Share:
         """X: samples of all workers."""
         return int(self.sizes.sum())
 
-    def __add__(self, other: "Share") -> "Share":
+    def __add__(self, other: Share) -> Share:
         return Share(self.sizes + other.sizes, self.worker)
 
 
@@ -77,6 +79,7 @@ class GradientExchange(Generic[Ticket]):
         group: dist.ProcessGroup,
         weighing: Weighing,
         ready: Callable[[], tuple[Row, Ticket] | None],
+        handed: Handed,
         user_hook: UserHook | None = None,
         lag: int = 0,
     ) -> None:
@@ -85,6 +88,7 @@ class GradientExchange(Generic[Ticket]):
         self._worker = dist.get_rank(group)
         self._weighing = weighing
         self._ready = ready
+        self._handed = handed
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
@@ -94,12 +98,12 @@ class GradientExchange(Generic[Ticket]):
         self.share = Share(np.zeros(self._num_workers, dtype=np.int64), self._worker)
         """What the gradients of the coming exchange were computed on."""
 
-    def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Exchange one bucket; called by DDP as soon as its gradients are ready."""
         # First of all, so that what follows does not count as this worker's own work.
         last = self._ready() if bucket.is_last() else None
         exchanged = self._exchange(bucket, last)
-        return self._weighing.divided(exchanged, bucket, self._newest_counts)
+        return self._weighing.divided(exchanged, bucket, self._newest_counts, self._handed)
 
     def _exchange(
         self, bucket: GradBucket, last: tuple[Row, Ticket] | None
@@ -171,14 +175,16 @@ class GradientExchange(Generic[Ticket]):
         self, tensor: torch.Tensor, result: Callable[[], torch.Tensor]
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum a tensor in place over the workers; the future gives `result()` afterwards."""
-        work = dist.all_reduce(tensor, group=self._group, async_op=True)
+        # A view, of which the process group is the only one to know.
+        view = self._handed.watch(tensor.view(-1))
+        work = dist.all_reduce(view, group=self._group, async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
 
         def arrived(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
             done.value()  # Raises what went wrong.
             return result()
 
-        return future.then(arrived)
+        return future.then(self._handed.watch(arrived))
 
     def _carry(
         self, buffer: torch.Tensor, row: Row, ticket: Ticket
@@ -224,7 +230,7 @@ class GradientExchange(Generic[Ticket]):
             self._arrive(rows, ticket)
             return exchanged.value()
 
-        return torch.futures.collect_all([exchanged, summed]).then(both)
+        return torch.futures.collect_all([exchanged, summed]).then(self._handed.watch(both))
 
     def _write(self, row: Row, rows: torch.Tensor) -> None:
         rows.zero_()

@@ -4,7 +4,8 @@ The two halves of a GAN share one loop. One of them has the balancer; the gradie
 weighed by the same batches, and waiting in its exchange is not counted as work of the first.
 """
 
-# Annotations stay objects in this file: DDP inspects those of a hook.
+from __future__ import annotations
+
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.pytorch.buffers import has_batch_norm, stop_broadcasting
-from evenstep.pytorch.checks import MARK, check_hook, check_model
+from evenstep.pytorch.checks import check_hook, check_model
 from evenstep.pytorch.exchange import GradientExchange, UserHook
+from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.hooking import register
 from evenstep.pytorch.weighing import Weighing
 
 
@@ -45,6 +48,7 @@ class Fellow:
         model: DistributedDataParallel,
         leader: GradientExchange[Any],
         timer: Timer,
+        handed: Handed,
         comm_hook: UserHook | None,
     ) -> None:
         check_hook(comm_hook)
@@ -52,16 +56,15 @@ class Fellow:
         self._leader = leader
         self._timer = timer
         self._exchange: GradientExchange[Any] = GradientExchange(
-            model.process_group, Weighing(1), self._ready, comm_hook
+            model.process_group, Weighing(1), self._ready, handed, comm_hook
         )
         stop_broadcasting(model)
-        model.register_comm_hook(None, self.hook)
-        setattr(model, MARK, True)
+        register(model, self)
 
-    def hook(self, state: object, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Exchange one bucket of the further model."""
         self._exchange.share = self._leader.share
-        return self._exchange.hook(state, bucket)
+        return self._exchange.hook(bucket)
 
     def _ready(self) -> None:
         """Stop the clock while the backward pass waits for the others."""

@@ -41,6 +41,7 @@ from evenstep.pytorch.calibration import (
 )
 from evenstep.pytorch.checks import MARK, check_sharded_model, check_sizes, side_group
 from evenstep.pytorch.exchange import Share
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.iteration import Iteration
 from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.means import mean_over_workers
@@ -100,6 +101,7 @@ class ShardedBalancer:
         self.iteration = 0
         """k: iterations whose weighed loss went backward."""
         self._trail = Trail()
+        self._handed = Handed()
         self._nothing = Share(np.zeros(self.num_workers, dtype=np.int64), self.worker)
         self._now = self._idle()
         self._watch = WeighingWatch(model, lambda: self._now)
@@ -167,7 +169,7 @@ class ShardedBalancer:
         The plan holds from the next iteration on. All workers must call it, at the same time.
         """
         require_agreement({"repeats": repeats}, self.side_group)
-        self._trail.check(self.side_group)
+        self._trail.check(self.side_group, self._handed)
         require_whole("repeats", repeats)
         replica = Replica(make_model, loss_of, dataset, collate_fn, self._clock)
         lines = gather_lines(partial(self._measure, replica, sizes, repeats), self.side_group)
@@ -182,7 +184,7 @@ class ShardedBalancer:
 
         Of the loss as it was before `weigh`. All workers must call it.
         """
-        return mean_over_workers(value, self._now.batch.samples, self.side_group)
+        return mean_over_workers(value, self._now.batch.samples, self.side_group, self._handed)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -190,8 +192,8 @@ class ShardedBalancer:
         For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
         All workers must call it, and must have trained on the same iterations.
         """
-        self._trail.check(self.side_group)
-        average_buffers(self._model, self.batch_size / self.total, self._group)
+        self._trail.check(self.side_group, self._handed)
+        average_buffers(self._model, self.batch_size / self.total, self._group, self._handed)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the plan and the lines, for a checkpoint; what one worker returns fits all."""

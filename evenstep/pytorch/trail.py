@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zlib
 
+import torch
 import torch.distributed as dist
 
 from evenstep.errors import DivergedPlans
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.iteration import Iteration
 from evenstep.transports.slots import digest
 
@@ -22,11 +24,12 @@ class Trail:
         digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
         self._hash = zlib.crc32(digested, self._hash)
 
-    def check(self, group: dist.ProcessGroup) -> None:
+    def check(self, group: dist.ProcessGroup, handed: Handed) -> None:
         """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
-        everybody = [0] * dist.get_world_size(group)
-        dist.all_gather_object(everybody, self._hash, group=group)
-        for worker, theirs in enumerate(everybody):
+        everybody = torch.zeros(dist.get_world_size(group), dtype=torch.int64)
+        everybody[dist.get_rank(group)] = self._hash
+        dist.all_reduce(handed.watch(everybody), group=group)
+        for worker, theirs in enumerate(everybody.tolist()):
             if theirs != everybody[0]:
                 raise DivergedPlans(
                     "all workers must use the same plan for the same samples, but worker "

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.errors import InvalidSetting, PartlyWeighed
+from evenstep.pytorch.handed import Handed
 
 COUNT_WIDTH = 2
 """Numbers per worker: a count as a sum of two float32, which keeps 48 bits of it."""
@@ -94,6 +95,7 @@ class Weighing:
         exchanged: torch.futures.Future[torch.Tensor],
         bucket: GradBucket,
         slots: Callable[[], torch.Tensor],
+        handed: Handed,
     ) -> torch.futures.Future[torch.Tensor]:
         """Divide a bucket by the sum of all counts, which comes with the last one's `slots`."""
         if self.count is None:
@@ -105,13 +107,14 @@ class Weighing:
         divisor = self._divisor
         if bucket.is_last():
             self.forget()
-            return exchanged.then(lambda done: _settle(done, divisor, slots, self._total))
+            settle = handed.watch(lambda done: _settle(done, divisor, slots, self._total))
+            return exchanged.then(settle)
 
         def divide(both: torch.futures.Future[Any]) -> torch.Tensor:
             both.value()  # Raises what went wrong.
             return exchanged.value().div_(divisor.value())
 
-        return torch.futures.collect_all([exchanged, divisor]).then(divide)
+        return torch.futures.collect_all([exchanged, divisor]).then(handed.watch(divide))
 
     def _add(self, count: float) -> None:
         self._sum += count

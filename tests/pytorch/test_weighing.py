@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
+from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.weighing import Weighing, as_count
 from tests.pytorch.setup import (
     balanced,
@@ -254,7 +255,7 @@ def test_no_bucket_waits_for_ever_where_the_last_one_fails(fails):
     slots = torch.tensor(weighing.slot()).view(1, 2)
     summed: list[Any] = [torch.futures.Future(), torch.futures.Future()]
     buckets: list[Any] = [Bucket(0), Bucket(1)]
-    divided = [weighing.divided(summed[i], buckets[i], lambda: slots) for i in range(2)]
+    divided = [weighing.divided(summed[i], buckets[i], lambda: slots, Handed()) for i in range(2)]
     summed[0].set_result(torch.ones(2))
     assert not divided[0].done()
     if fails:

@@ -1,0 +1,106 @@
+"""How a training ends: what it held is let go of, while the interpreter is still there."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+import weakref
+from typing import Any, cast
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.pytorch import Balancer
+from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.hooking import _Kept
+from tests.pytorch.setup import data, net
+
+
+class Thing:
+    pass
+
+
+def test_waits_until_nothing_handed_is_held_any_more():
+    handed = Handed()
+    things = [handed.watch(Thing()) for _ in range(3)]
+    assert not handed.wait(patience=0.01)
+    timer = threading.Timer(0.05, things.clear)
+    timer.start()
+    assert handed.wait()
+    assert not things
+    timer.join()
+
+
+def test_holds_nothing_of_what_was_handed_itself():
+    handed = Handed()
+    for _ in range(1000):
+        handed.watch(Thing())
+    assert handed.wait(patience=0)
+    assert len(handed._watched) == 1
+
+
+def train_and_watch(counts):
+    """Train for an epoch; return what was handed to the process group, and whether it was kept."""
+    model = DistributedDataParallel(net(torch.float64), bucket_cap_mb=0.0005)
+    balancer = Balancer(model, 16, summary=False)
+    types = []
+    watch = balancer._handed.watch
+    balancer._handed.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
+    for samples, labels in balancer.loader(data(32, torch.float64)):
+        loss = F.cross_entropy(model(samples), labels)
+        (balancer.weigh(loss, len(labels)) if counts else loss).backward()
+    balancer.mean(1.0)
+    balancer.close()
+    return set(types), balancer._handed.wait(patience=20)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("counts", [False, True])
+def test_process_group_lets_go_of_everything_handed_to_it(workers, counts):
+    for handed, is_let_go in workers.run(train_and_watch, counts=counts):
+        assert handed == {"Tensor", "function"}
+        assert is_let_go
+
+
+def build_and_drop():
+    """Train a model and drop it with its balancer; return whether it is gone."""
+    model = DistributedDataParallel(net(torch.float64))
+    fellow = DistributedDataParallel(net(torch.float64))
+    balancer = Balancer(model, 16, summary=False)
+    balancer.include(fellow)
+    for samples, labels in balancer.loader(data(32, torch.float64)):
+        F.cross_entropy(fellow(samples), labels).backward()
+        F.cross_entropy(model(samples), labels).backward()
+    balancer.close()
+    gone = [weakref.ref(model), weakref.ref(fellow)]
+    del model, fellow, balancer
+    gc.collect()
+    return [ref() is None for ref in gone]
+
+
+@pytest.mark.distributed
+def test_model_and_balancer_leave_memory_once_dropped(workers):
+    assert workers.run(build_and_drop) == [[True, True]] * 2
+
+
+def drop_only_the_balancer():
+    """Train on after the names of balancer and loader are gone; return whether it goes on."""
+    model = DistributedDataParallel(net(torch.float64))
+    batches = list(Balancer(model, 16, summary=False).loader(data(16, torch.float64)))
+    gc.collect()
+    for samples, labels in batches:
+        F.cross_entropy(model(samples), labels).backward()
+    return model.module[0].weight.grad is not None
+
+
+@pytest.mark.distributed
+def test_a_model_keeps_its_exchange_alive(workers):
+    assert workers.run(drop_only_the_balancer) == [True, True]
+
+
+def test_a_copy_of_a_model_has_no_balancer():
+    kept: Any = _Kept(cast(Any, Thing()))
+    assert copy.deepcopy(kept) is False
