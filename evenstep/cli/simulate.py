@@ -31,7 +31,7 @@ from evenstep.engines.virtual import Iteration
 from evenstep.errors import InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS
-from evenstep.runlog.plot import check_format
+from evenstep.runlog.drawing import check_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
