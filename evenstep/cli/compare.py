@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload
 
 SCHEMES = "bsp,asp,ssp,backup,flexrr,lb-bsp"
-TARGET, ITERATIONS = 0.95, 400
+TARGET, ITERATIONS = 0.95, 200
 """What is asked for where the user asks for neither."""
-LEARNING_RATES = {"sgd": 0.1, "momentum": 0.05, "adam": 0.01}
+LEARNING_RATES = {"sgd": 0.3, "momentum": 0.05, "adam": 0.01}
 """The usual ones, good for the digits."""
 MOMENTUM = 0.9
 NO_WORKLOAD = "none"

@@ -23,10 +23,14 @@ _HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
 """Heights in points: the title, the curves, a bar, and what is around the bars."""
 _COLOURS = ("#444444", "#999999", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#0072b2")
 """In the order of schemes, again from the beginning where there are more."""
-_LONGEST = 1.6
+_LONGEST = 1.25
 """Where the axis of time ends at the latest, as a multiple of BSP's run: the rest is far off."""
+_SHOWN = 5
+"""How much of the accuracies is shown: so many times the share that the best model still gets wrong."""
 _LARGEST = 2.0
-"""The same for ratios."""
+"""Where the axis of ratios ends at the latest."""
+_MARGIN = 1.15
+"""Length of the axis of ratios where its values end, for the last one's number."""
 _RATIOS = {
     "per_update_over_bsp": "per-update time / BSP",
     "updates_over_bsp": "updates to {target} / BSP",
@@ -92,8 +96,10 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
     over_time.set_xlabel(f"seconds ({settings['time']}){remark}")
     over_updates.set_xlabel("updates (n gradients each)")
     over_time.set_ylabel("accuracy")
+    best = max(max(median_curve(scheme["seeds"])["accuracy"]) for scheme in schemes)
     for axes in panels:
-        axes.set_ylim(0, 1)
+        # Where the schemes differ: the beginning is steep and much the same for all.
+        axes.set_ylim(max(0.0, 1 - _SHOWN * (1 - best)), 1)
         if settings["target"] is not None:
             axes.axhline(settings["target"], color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
     over_updates.legend(loc="lower right")
@@ -128,17 +134,23 @@ def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> 
         low, high = scheme["spread"][name]
         if low != high and high is not None:
             axes.plot([low, high], [i, i], color="black", linewidth=1.0, solid_capstyle="butt")
-        right = max(value, high or value)
-        place = {"ha": "left"} if right <= end else {"ha": "right", "color": "white"}
-        at = min(right, end) + (0.02 if right <= end else -0.02) * end
-        text = f"{value:.2f}" if value <= end else f"{value:.2f} »"
-        axes.text(at, i, text, va="center", fontsize=8, **place)
-    axes.axvline(1.0, color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
+        _draw_value(axes, i, value, max(value, high or value), end)
+    axes.axvline(1.0, color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     axes.set_title(title)
-    axes.set_xlim(0, 1.13 * end)
+    axes.set_xlim(0, _MARGIN * end)
     axes.set_yticks(range(len(schemes)), [readable(scheme["scheme"], 32) for scheme in schemes])
     axes.set_ylim(len(schemes) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
+
+
+def _draw_value(axes: Axes, row: int, value: float, right: float, end: float) -> None:
+    """Write a value behind its bar, or into one that goes on beyond the axis."""
+    if value > end:
+        at, text, place = (_MARGIN - 0.02) * end, f"{value:.2f} »", {"ha": "right", "color": "white"}
+    else:
+        at, text, place = min(right, end) + 0.02 * end, f"{value:.2f}", {"ha": "left"}
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if value <= end else None
+    axes.text(at, row, text, va="center", fontsize=8, bbox=behind, **place)
 
 
 def _colour(i: int) -> str:

@@ -79,7 +79,7 @@ class Comparison:
     def check(self, contender: Contender, seed: int) -> None:
         """Raise what would go wrong at the start, before anything has run."""
         cluster = self.make_cluster(seed, contender)
-        self._experiment(contender, cluster, seed).setup.balancer(cluster)
+        self._experiment(contender, cluster, seed).setup.planner(cluster)
         self._samples(cluster, seed)
 
     def run(self, contender: Contender, seed: int, watch: Callable[[Progress], None]) -> Figures:

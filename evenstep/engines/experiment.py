@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evenstep.clusters.cluster import Cluster
-from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
@@ -57,7 +56,7 @@ class Experiment:
                 f"policy of {self.scheme} must be even: it has no iteration boundaries to plan "
                 f"at, got {self.setup.policy!r}"
             )
-        planner = BalancedPlanner(self.setup.balancer(cluster))
+        planner = self.setup.planner(cluster)
         learner = self._learner(cluster, workload, samples) if workload is not None else None
         engine = VirtualEngine(cluster, planner, lambda _: scheme, learner)
         return Run(engine, learner, self.evaluate_every)

@@ -41,12 +41,10 @@ def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> 
     per_sample = _one_by_one(cluster) * at.slowdown * at.noise * (1 + scheme.monitoring)
     interval = float(sizes.sum() / (1 / per_sample).sum()) / scheme.checks
     batch_size = sizes.sum() / len(sizes)
-    processed = interval / per_sample
-    """Samples of each worker between two checks."""
+    processed = interval / per_sample  # samples of each worker between two checks
     final = sizes.copy()
     charged = np.zeros(len(sizes), bool)
-    work = sizes.astype(np.float64)
-    """Samples still to process; negative, where a worker has long been through."""
+    work = sizes.astype(np.float64)  # still to process; negative where a worker is through
     num_checks = 0
     while True:
         least = float(work.min())
@@ -55,9 +53,9 @@ def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> 
             return final, at.communication * at.noise + num_checks * interval + work * per_sample
         if least <= 0 or lag > scheme.trigger * batch_size:
             left = np.maximum(work, 0.0)
-            help = scheme.check(left.astype(np.int64), batch_size)
-            partners = np.concatenate([help.helpers, help.lagging])
-            moved = np.concatenate([help.counts, -help.counts])
+            given = scheme.check(left.astype(np.int64), batch_size)
+            partners = np.concatenate([given.helpers, given.lagging])
+            moved = np.concatenate([given.counts, -given.counts])
             cost = np.where(charged[partners], 0.0, scheme.moving * sizes[partners])
             work[partners] = left[partners] + moved + cost
             final[partners] += moved

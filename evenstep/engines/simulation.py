@@ -22,6 +22,8 @@ from evenstep.predictors import make_predictor
 from evenstep.predictors.training import TrainNow
 
 DEFAULT_PREDICTOR = "best_of"
+ORACLE = "oracle"
+"""In place of a policy: who knows the noise of the coming iteration, so in virtual time only."""
 STEADY_AFTER = 50
 """Iterations after the start, or after a scheduled change, from which a run counts as steady."""
 
@@ -42,9 +44,15 @@ class Setup:
     def of(cls, cluster: Cluster, policy: str | None, predictor: str | None, delay: int) -> Setup:
         """Fill in what the user left open: the cluster's policy, the predictor it needs."""
         policy = policy or cluster.policy
-        if predictor is None and make_policy(policy).uses_speeds:
+        if predictor is None and policy != ORACLE and make_policy(policy).uses_speeds:
             predictor = DEFAULT_PREDICTOR
         return cls(policy, predictor, delay)
+
+    def planner(self, cluster: Cluster) -> Planner:
+        """Return what decides the sizes; the oracle, where that is asked for."""
+        if self.policy == ORACLE:
+            return OraclePlanner(cluster)
+        return BalancedPlanner(self.balancer(cluster))
 
     def balancer(self, cluster: Cluster) -> Balancer:
         return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay)

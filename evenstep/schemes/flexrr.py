@@ -33,8 +33,8 @@ class FlexRR:
     """Arrivals are those of BSP; `check` compares the progress within an iteration.
 
     >>> flexrr = FlexRR(num_workers=3, trigger=0.2, share=0.1)
-    >>> help = flexrr.check(remaining=np.array([90, 60, 30]), batch_size=100)
-    >>> help.lagging, help.helpers, help.counts
+    >>> given = flexrr.check(remaining=np.array([90, 60, 30]), batch_size=100)
+    >>> given.lagging, given.helpers, given.counts
     (array([0]), array([2]), array([10]))
     """
 

@@ -1,5 +1,8 @@
 """The virtual engine: its clock, and what the workers report at each boundary."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -176,3 +179,15 @@ def test_planner_tells_the_plan_in_force_from_the_newest():
         for _ in VirtualEngine(cluster, planner).run(5)
     ]
     assert numbers == [(0, 0), (0, 1), (0, 1), (1, 1), (1, 1)]
+
+
+def test_run_without_gradients_needs_no_torch():
+    script = (
+        "import sys\n"
+        "from evenstep.clusters.scenarios import make_scenario\n"
+        "from evenstep.engines.experiment import Experiment\n"
+        "run = Experiment('ssp').start(make_scenario('G'))\n"
+        "print(len(list(run.advance(updates=2))), 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split() == ["2", "False"], done.stderr
