@@ -20,15 +20,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from evenstep.cli.arguments import count, parse_seeds, positive, share, whole
+from evenstep.cli.compare_result import result_of
 from evenstep.cli.compare_view import Display, print_result
 from evenstep.clusters.named import SUMMARIES
 from evenstep.core.settings import parse_spec
 from evenstep.engines.comparison import MOST_UPDATES, Comparison
 from evenstep.engines.contenders import CONTENDERS, Contender, parse_contenders
-from evenstep.engines.figures import Figures, normalised, summary
+from evenstep.engines.figures import Figures
 from evenstep.engines.named import ENGINES
 from evenstep.errors import InvalidSetting
 from evenstep.predictors import PREDICTORS
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         comparison.check(contender, seeds[0])
     with Display(comparison, contenders, len(seeds), quiet=args.json) as display:
         figures = [_run_seed(comparison, contenders, seed, display) for seed in seeds]
-    result = _result(comparison, contenders, seeds, figures)
+    result = result_of(comparison, contenders, seeds, figures)
     if args.plot is not None:
         from evenstep.cli.compare_plot import plot_comparison
 
@@ -188,64 +189,3 @@ def _run_seed(
         figures[contender.label] = comparison.run(contender, seed, watch)
         display.end(contender)
     return figures
-
-
-def _result(
-    comparison: Comparison,
-    contenders: list[Contender],
-    seeds: list[int],
-    figures: list[dict[str, Figures]],
-) -> dict[str, Any]:
-    """Return all that came out, ready for JSON; docs/compare.md says what is what."""
-    schemes = []
-    for contender in contenders:
-        rows = [
-            {"seed": seed, **normalised(contender, of_seed)}
-            for seed, of_seed in zip(seeds, figures, strict=True)
-        ]
-        curves = [of_seed[contender.label].curve for of_seed in figures]
-        schemes.append(
-            {
-                "scheme": contender.label,
-                **_details(comparison, contender, seeds[0]),
-                **summary(rows),
-                "seeds": [{**row, "curve": curve} for row, curve in zip(rows, curves, strict=True)],
-            }
-        )
-    return {"settings": _settings(comparison, seeds), "schemes": schemes}
-
-
-def _details(comparison: Comparison, contender: Contender, seed: int) -> dict[str, Any]:
-    cluster = comparison.make_cluster(seed, contender)
-    setup = comparison.setup(contender, cluster)
-    return {
-        "workers": list(cluster.workers),
-        "total": cluster.total,
-        "policy": setup.policy,
-        "predictor": setup.predictor,
-        "weighted": contender.weighted,
-    }
-
-
-def _settings(comparison: Comparison, seeds: list[int]) -> dict[str, Any]:
-    cluster = comparison.make_cluster(seeds[0])
-    workload = comparison.workload
-    return {
-        "engine": comparison.engine,
-        "time": ENGINES[comparison.engine].time,
-        "cluster": comparison.cluster,
-        "cluster_name": cluster.name,
-        "num_workers": cluster.num_workers,
-        "total": cluster.total,
-        "noisy": comparison.noisy,
-        "workload": None if workload is None else workload.name,
-        "optimizer": None if workload is None else comparison.optimizer,
-        "partition": comparison.partition,
-        "shards": comparison.num_shards,
-        "target": comparison.target,
-        "iterations": comparison.num_updates(cluster),
-        "stops_at_target": comparison.iterations is None and comparison.target is not None,
-        "per_update_from": comparison.scored_from(cluster),
-        "evaluate_every": comparison.evaluate_every,
-        "seeds": seeds,
-    }
