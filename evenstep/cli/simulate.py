@@ -26,8 +26,8 @@ from evenstep.cli.simulate_view import Display, print_figures, print_workers
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.named import SUMMARIES, make_cluster
 from evenstep.core.plan import Plan
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.simulation import Outcome, Setup, median_figures, simulate
-from evenstep.engines.virtual import Iteration
 from evenstep.errors import InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS

@@ -14,8 +14,9 @@ from evenstep.clusters.conditions import Conditions
 from evenstep.core import metrics
 from evenstep.core.arrays import Floats, Ints
 from evenstep.core.plan import Plan
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.planners import BalancedPlanner, OraclePlanner
-from evenstep.engines.virtual import Iteration, Planner, VirtualEngine
+from evenstep.engines.virtual import Planner, VirtualEngine
 from evenstep.policies import Even, make_policy
 from evenstep.policies.policy import Policy
 from evenstep.predictors import make_predictor
