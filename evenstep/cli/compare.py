@@ -1,7 +1,8 @@
 """Train under several schemes, and compare them with BSP.
 
 BSP, ASP, SSP, backup workers, FlexRR and LB-BSP train the same workload on the same cluster, with
-the same noise. The gradients are real ones; the clock is the cluster's: every time is virtual.
+the same noise. The gradients are real ones; the clock is the cluster's: every time is virtual. With
+--engine ray, workers are real processes that are slowed down to the cluster's times, or not.
 Shown are the per-update time (hardware efficiency), the updates that it took to reach the target
 (statistical efficiency) and the time that it took, each also over BSP's; docs/compare.md.
 
@@ -13,6 +14,7 @@ examples:
   evenstep compare --schemes ssp:bound=3,lb-bsp,lb-bsp:stepwise,unweighted --optimizer momentum
   evenstep compare --cluster A --workload resnet32 --data cifar-10-batches-py --iterations 200
   evenstep compare --cluster P --workload none --json
+  evenstep compare --engine ray --iterations 50
 """
 
 from __future__ import annotations
@@ -20,17 +22,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evenstep.cli.arguments import count, parse_seeds, positive, share, whole
 from evenstep.cli.compare_result import result_of
 from evenstep.cli.compare_view import Display, print_result
+from evenstep.cli.stopping import told_to_stop
 from evenstep.clusters.named import SUMMARIES
 from evenstep.core.settings import parse_spec
 from evenstep.engines.comparison import MOST_UPDATES, Comparison
 from evenstep.engines.contenders import CONTENDERS, Contender, parse_contenders
 from evenstep.engines.figures import Figures
-from evenstep.engines.named import ENGINES
+from evenstep.engines.named import EMULATED_SCALE, ENGINES, Engine
 from evenstep.errors import InvalidSetting
 from evenstep.predictors import PREDICTORS
 from evenstep.runlog.drawing import check_format
@@ -66,9 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--schemes",
-        default=SCHEMES,
         metavar="S,...",
-        help=f"{', '.join(CONTENDERS)}; settings are given like ssp:bound=3, backup:backups=2, "
+        help=f"{', '.join(CONTENDERS)}; default {SCHEMES}, on Ray without flexrr; settings are given like ssp:bound=3, backup:backups=2, "
         "lb-bsp:POLICY,predictor=ema,unweighted",
     )
     parser.add_argument(
@@ -76,6 +78,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--engine", default="virtual", metavar="E", help=f"{', '.join(ENGINES)}; default virtual"
+    )
+    parser.add_argument("--address", metavar="A", help="with ray: of a Ray cluster that is there")
+    speeds = parser.add_mutually_exclusive_group()
+    speeds.add_argument(
+        "--scale",
+        type=positive,
+        metavar="S",
+        help="with ray: workers take the times of the cluster, with S real seconds for each "
+        f"of its; default {EMULATED_SCALE}",
+    )
+    speeds.add_argument(
+        "--real-speeds", action="store_true", help="with ray: workers are as fast as they can be"
     )
     parser.add_argument("--optimizer", default="sgd", metavar="O", help="sgd, momentum or adam")
     parser.add_argument("--learning-rate", type=positive, metavar="ETA", help="that of BSP")
@@ -103,11 +117,15 @@ def run(args: argparse.Namespace) -> int:
         # Now, not after a long run.
         check_format(args.plot)
     seeds = [args.seed] if args.seeds is None else parse_seeds(args.seeds)
-    contenders = parse_contenders(args.schemes)
+    contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
     comparison = make_comparison(args)
     for contender in contenders:
         comparison.check(contender, seeds[0])
-    with Display(comparison, contenders, len(seeds), quiet=args.json) as display:
+    with (
+        told_to_stop(),
+        comparison.session(contenders, seeds[0]),
+        Display(comparison, contenders, len(seeds), quiet=args.json) as display,
+    ):
         figures = [_run_seed(comparison, contenders, seed, display) for seed in seeds]
     result = result_of(comparison, contenders, seeds, figures)
     if args.plot is not None:
@@ -134,7 +152,7 @@ def make_comparison(args: argparse.Namespace) -> Comparison:
         cluster=args.cluster,
         workload=workload,
         model=parse_spec(args.workload)[0],
-        engine=args.engine,
+        engine=_engine(args),
         num_workers=args.workers,
         total=args.total,
         noisy=not args.noise_free,
@@ -146,6 +164,30 @@ def make_comparison(args: argparse.Namespace) -> Comparison:
         iterations=iterations,
         evaluate_every=args.evaluate_every,
     )
+
+
+def usual_schemes(engine: str) -> str:
+    """Return the schemes to compare on an engine.
+
+    >>> usual_schemes("ray")
+    'bsp,asp,ssp,backup,lb-bsp'
+    """
+    return SCHEMES.replace(",flexrr", "") if engine == "ray" else SCHEMES
+
+
+def _engine(args: argparse.Namespace) -> Engine:
+    if args.engine not in ENGINES:
+        raise InvalidSetting(f"engine must be one of {', '.join(ENGINES)}, got {args.engine!r}")
+    settings: dict[str, Any] = {}
+    if args.address is not None:
+        settings["address"] = args.address
+    if args.scale is not None or args.real_speeds:
+        settings["scale"] = args.scale
+    if settings and args.engine != "ray":
+        raise InvalidSetting(
+            f"--address, --scale and --real-speeds go with --engine ray, got {args.engine!r}"
+        )
+    return ENGINES[args.engine](**settings)
 
 
 def optimizer_spec(spec: str, learning_rate: float | None) -> str:

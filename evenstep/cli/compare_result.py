@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from evenstep.engines.comparison import Comparison
 from evenstep.engines.contenders import Contender
 from evenstep.engines.figures import Figures, normalised, summary
-from evenstep.engines.named import ENGINES
+from evenstep.engines.named import SECONDS
 
 
 def result_of(
@@ -23,16 +24,20 @@ def result_of(
             {"seed": seed, **normalised(contender, of_seed)}
             for seed, of_seed in zip(seeds, figures, strict=True)
         ]
-        curves = [of_seed[contender.label].curve for of_seed in figures]
+        further = [_further(of_seed[contender.label]) for of_seed in figures]
         schemes.append(
             {
                 "scheme": contender.label,
                 **_details(comparison, contender, seeds[0]),
                 **summary(rows),
-                "seeds": [{**row, "curve": curve} for row, curve in zip(rows, curves, strict=True)],
+                "seeds": [{**row, **more} for row, more in zip(rows, further, strict=True)],
             }
         )
     return {"settings": _settings(comparison, seeds), "schemes": schemes}
+
+
+def _further(figures: Figures) -> dict[str, Any]:
+    return {"curve": figures.curve, "faults": [asdict(fault) for fault in figures.faults]}
 
 
 def _details(comparison: Comparison, contender: Contender, seed: int) -> dict[str, Any]:
@@ -51,8 +56,8 @@ def _settings(comparison: Comparison, seeds: list[int]) -> dict[str, Any]:
     cluster = comparison.make_cluster(seeds[0])
     workload = comparison.workload
     return {
-        "engine": comparison.engine,
-        "time": ENGINES[comparison.engine].time,
+        "clock": comparison.engine.clock,
+        "time": SECONDS[comparison.engine.clock],
         "cluster": comparison.cluster,
         "cluster_name": cluster.name,
         "num_workers": cluster.num_workers,

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from evenstep.engines.comparison import Comparison
 from evenstep.engines.contenders import Contender
-from evenstep.engines.named import ENGINES
+from evenstep.engines.named import SECONDS
 from evenstep.engines.run import Progress
 
 _LIVE_EVERY = 0.1
@@ -36,7 +36,7 @@ class Display:
     def __init__(
         self, comparison: Comparison, contenders: Sequence[Contender], num_seeds: int, quiet: bool
     ) -> None:
-        self._engine = ENGINES[comparison.engine]
+        self._time = SECONDS[comparison.engine.clock]
         self._contenders = contenders
         console = Console(stderr=True)
         self._bars = Bars(
@@ -55,7 +55,7 @@ class Display:
 
     def watch(self, contender: Contender, seed: int) -> Callable[[Progress], None]:
         """Return what is to be told of every update of a run."""
-        self._title = f"{contender.label}, seed {seed} ({self._engine.time})"
+        self._title = f"{contender.label}, seed {seed} ({self._time})"
         self._latest.pop(contender.label, None)
 
         def watch(progress: Progress) -> None:
@@ -120,6 +120,19 @@ def print_result(result: Mapping[str, Any]) -> None:
     for line in what_ran(settings):
         console.print(Text(line), soft_wrap=True)
     console.print(_table(result))
+    for line in _faults(result):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _faults(result: Mapping[str, Any]) -> list[str]:
+    """Say which workers and shards failed."""
+    return [
+        f"{scheme['scheme']}, seed {seed['seed']}, {seconds(fault['time'])}: "
+        f"{fault['who']} failed in iteration {fault['iteration']}: {fault['what']}"
+        for scheme in result["schemes"]
+        for seed in scheme["seeds"]
+        for fault in seed["faults"]
+    ]
 
 
 def what_ran(settings: Mapping[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from evenstep.clusters.named import make_cluster
 from evenstep.engines.contenders import Contender
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.figures import Figures, figures_of
-from evenstep.engines.named import ENGINES
+from evenstep.engines.named import Engine, Virtual
 from evenstep.engines.run import Progress, Run
 from evenstep.engines.sharing_out import sequential
 from evenstep.engines.simulation import Setup
@@ -37,7 +37,7 @@ class Comparison:
     """None: timing-only."""
     model: str | None = None
     """The name of the workload, where Cluster-A may have the times of its model."""
-    engine: str = "virtual"
+    engine: Engine = Virtual()
     num_workers: int | None = None
     total: int | None = None
     """X; None: the cluster's own."""
@@ -55,9 +55,6 @@ class Comparison:
     evaluate_every: int = 5
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            known = ", ".join(ENGINES)
-            raise InvalidSetting(f"engine must be one of {known}, got {self.engine!r}")
         if self.workload is None:
             for name in ("target", "partition"):
                 if getattr(self, name) is not None:
@@ -79,8 +76,15 @@ class Comparison:
     def check(self, contender: Contender, seed: int) -> None:
         """Raise what would go wrong at the start, before anything has run."""
         cluster = self.make_cluster(seed, contender)
-        self._experiment(contender, cluster, seed).setup.planner(cluster)
+        self.engine.check(self._experiment(contender, cluster, seed), cluster, self.workload)
         self._samples(cluster, seed)
+
+    def session(
+        self, contenders: Sequence[Contender], seed: int
+    ) -> AbstractContextManager[None]:
+        """Hold what all runs can share, while this is entered."""
+        most = max(self.make_cluster(seed, contender).num_workers for contender in contenders)
+        return self.engine.session(most)
 
     def run(self, contender: Contender, seed: int, watch: Callable[[Progress], None]) -> Figures:
         """Run one contender, and return what came out."""
@@ -131,7 +135,7 @@ class Comparison:
     def _start(
         self, contender: Contender, cluster: Cluster, seed: int
     ) -> AbstractContextManager[Run]:
-        return ENGINES[self.engine].start(
+        return self.engine.start(
             self._experiment(contender, cluster, seed),
             cluster,
             self.workload,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.engines.contenders import BSP, SEQUENTIAL_BSP, Contender
+from evenstep.engines.iteration import Fault
 from evenstep.engines.run import Point, Run
 from evenstep.engines.simulation import median_figures
 
@@ -36,6 +37,8 @@ class Figures:
     """How many updates of the server a gradient was old, on average."""
     dropped: int
     """Gradients that did not count."""
+    faults: Sequence[Fault]
+    """Workers and shards that failed, and what was done about it."""
     points: Sequence[Point]
 
     @property
@@ -63,6 +66,7 @@ def figures_of(run: Run, target: float | None, scored_from: int) -> Figures:
         time=run.times[-1],
         staleness=_mean(run.staleness),
         dropped=run.num_dropped,
+        faults=tuple(run.faults),
         points=run.points,
     )
 

@@ -30,7 +30,7 @@ speed = 30.0
 
 TRAINED = ("--workload", "softmax", "--iterations", 4, "--evaluate-every", 2)
 SETTINGS = {
-    "engine", "time", "cluster", "cluster_name", "num_workers", "total", "noisy", "workload",
+    "clock", "time", "cluster", "cluster_name", "num_workers", "total", "noisy", "workload",
     "optimizer", "partition", "shards", "target", "iterations", "stops_at_target",
     "per_update_from", "evaluate_every", "seeds",
 }  # fmt: skip
@@ -133,7 +133,7 @@ def test_json_has_the_documented_schema(figures):
         names = set(scheme["medians"]) - SEQUENTIAL
         assert names == FIGURES
         for seed, number in zip(scheme["seeds"], (1, 2, 3), strict=True):
-            assert set(seed) - SEQUENTIAL == FIGURES | {"seed", "curve"}
+            assert set(seed) - SEQUENTIAL == FIGURES | {"seed", "curve", "faults"}
             assert (seed["seed"], seed["updates"]) == (number, 4)
             curve = seed["curve"]
             assert curve["updates"] == [0, 2, 4]
@@ -147,7 +147,7 @@ def test_json_has_the_documented_schema(figures):
 
 def test_everything_in_json_is_documented():
     text = DOCS.read_text(encoding="utf-8")
-    for name in SETTINGS | SCHEME | FIGURES | SEQUENTIAL | {"curve"}:
+    for name in SETTINGS | SCHEME | FIGURES | SEQUENTIAL | {"curve", "faults"}:
         assert f"`{name}`" in text, name
 
 
@@ -311,7 +311,28 @@ MISTAKES = {
         ("--schemes", "bsp,psp"),
         "scheme must be one of bsp, asp, ssp, backup, flexrr, lb-bsp, sequential-bsp, got 'psp'",
     ),
-    "engine": ((*TIMING, "--engine", "steam"), "engine must be one of virtual, got 'steam'"),
+    "engine": ((*TIMING, "--engine", "steam"), "engine must be one of virtual, ray, got 'steam'"),
+    "address of virtual time": (
+        (*TIMING, "--address", "10.0.0.1:6379"),
+        "--address, --scale and --real-speeds go with --engine ray, got 'virtual'",
+    ),
+    "two speeds": (
+        ("--engine", "ray", "--scale", 1, "--real-speeds"),
+        "argument --real-speeds: not allowed with argument --scale",
+    ),
+    "timing-only on Ray": (
+        (*TIMING, "--engine", "ray"),
+        "a workload is needed on Ray: only virtual time does without one",
+    ),
+    "FlexRR on Ray": (
+        ("--workload", "softmax", "--engine", "ray", "--schemes", "flexrr"),
+        "scheme on Ray must be another than flexrr: its workers hand samples over in the middle of a "
+        "gradient, which only the virtual engine can do",
+    ),
+    "oracle on Ray": (
+        ("--workload", "softmax", "--engine", "ray", "--schemes", "lb-bsp:oracle"),
+        "policy must be one of even, static, proportional, stepwise, equal_finish, got 'oracle'",
+    ),
     "policy": (
         (*TIMING, "--schemes", "lb-bsp:fair"),
         "policy must be one of even, static, proportional, stepwise, equal_finish, got 'fair'",
