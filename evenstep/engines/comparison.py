@@ -63,14 +63,12 @@ class Comparison:
     def make_cluster(self, seed: int, contender: Contender | None = None) -> Cluster:
         """Make the cluster of a seed as a contender needs it."""
         how = (self.num_workers, self._conditions_for, seed, self.noisy, self.model)
+        cluster = make_cluster(self.cluster, *how)
+        num_counted = cluster.num_workers
         if contender is not None and contender.redundant:
-            cluster = self._resized(
-                make_with_backups(self.cluster, contender.backups, contender.like, *how),
-                num_counted=make_cluster(self.cluster, *how).num_workers,
-            )
-        else:
-            cluster = make_cluster(self.cluster, *how)
-            cluster = self._resized(cluster, num_counted=cluster.num_workers)
+            cluster = make_with_backups(self.cluster, contender.backups, contender.like, *how)
+        if self.total is not None:
+            cluster = _resized(cluster, self.total, num_counted)
         return sequential(cluster) if contender is not None and contender.sequential else cluster
 
     def check(self, contender: Contender, seed: int) -> None:
@@ -120,18 +118,6 @@ class Comparison:
             return MOST_UPDATES
         return self.iterations
 
-    def _resized(self, cluster: Cluster, num_counted: int) -> Cluster:
-        """Return the cluster with the total asked for; backups have as many samples as others."""
-        if self.total is None:
-            return cluster
-        n = cluster.num_workers
-        if n != num_counted and self.total % num_counted:
-            raise InvalidSetting(
-                f"with backups the total must be a multiple of the {num_counted} workers, "
-                f"got {self.total}"
-            )
-        return replace(cluster, total=self.total * n // num_counted)
-
     def _start(
         self, contender: Contender, cluster: Cluster, seed: int
     ) -> AbstractContextManager[Run]:
@@ -165,3 +151,13 @@ class Comparison:
 
         partitions = make_partitions(self.partition, self.workload.labels, cluster, seed)
         return OwnStreams.of_partitions(partitions, seed)
+
+
+def _resized(cluster: Cluster, total: int, num_counted: int) -> Cluster:
+    """Return the cluster with this total; backups have as many samples as the others beside it."""
+    n = cluster.num_workers
+    if n != num_counted and total % num_counted:
+        raise InvalidSetting(
+            f"with backups the total must be a multiple of the {num_counted} workers, got {total}"
+        )
+    return replace(cluster, total=total * n // num_counted)
