@@ -5,108 +5,53 @@ takes from the first report on until the last worker has read its plan; it is gi
 an iteration of one second. The workers' own part (writing and reading messages) is in it, done by
 one core for all of them.
 
+- alone, and beside a process that applies gradients all the time, as a parameter server would
+- how it grows from 32 to 96 workers
+- of 20 jobs at once, with and without one of them that waits for a lost worker
+- what a non-blocking worker spends in `boundary`
+- --training: while networks (NARX) are trained, against when none are
+- --memory: what the manager takes after 10,000 and after 100,000 iterations; some minutes
+
     python -m benchmarks.manager [--rounds 1000] [--workers 32 64 96 1000] [--json]
 """
 
 from __future__ import annotations
 
 import argparse
-import selectors
-import subprocess
-import sys
+import contextlib
+import multiprocessing
 import time
 from collections.abc import Iterator
+from multiprocessing.synchronize import Event
 
 import numpy as np
 import psutil
-from thriftpy2.thrift import TMessageType
 
 import evenstep
+from benchmarks.manager_workers import Rounds, Workers, manager, playing
 from benchmarks.report import Row, progress, show
-from evenstep.core.report import Report, Usage
-from evenstep.manager import wire
-from evenstep.manager.idl import types
-from evenstep.manager.line import Line, Where
-from evenstep.manager.messages import from_report, from_settings
-from evenstep.manager.settings import Settings
+from evenstep.core.report import Report
 
 WORKERS = (32, 64, 96, 1_000)
 TO_REACH = 1.0
 """Per cent of an iteration of one second, mean, at 96 workers (at most)."""
-_WAIT = 60.0
+JOBS, WORKERS_EACH = 20, 50
+ITERATIONS = (10_000, 100_000)
+"""After which the memory is looked at."""
 
 
-class Workers:
-    """All workers of a job, played by one thread."""
-
-    def __init__(self, address: str, num_workers: int, policy: str, predictor: str) -> None:
-        settings = Settings(num_workers, 64 * num_workers, policy, predictor)
-        self._rng = np.random.default_rng(0)
-        self._speeds = np.exp(self._rng.normal(4, 0.4, num_workers))
-        self._lines = [Line(Where(address), _WAIT) for _ in range(num_workers)]
-        self._sizes = [0] * num_workers
-        self._selector = selectors.DefaultSelector()
-        for i, line in enumerate(self._lines):
-            entry = types().Entry(
-                job=f"bench-{num_workers}",
-                worker=f"w{i}",
-                iteration=0,
-                lease=_WAIT,
-                settings=from_settings(settings),
-            )
-            line.call("join", _WAIT, entry=entry)
-            self._selector.register(line._socket, selectors.EVENT_READ, i)
-
-    def round(self, iteration: int) -> float:
-        """Let all report and read their plan, and return how many seconds it took."""
-        noise = np.exp(0.05 * self._rng.standard_normal(len(self._lines)))
-        times = [x / v for x, v in zip(self._sizes, self._speeds * noise, strict=True)]
-        start = time.perf_counter()
-        for i, line in enumerate(self._lines):
-            line._socket.sendall(self._frame(i, iteration, times[i]))
-        missing = len(self._lines)
-        while missing:
-            for key, _ in self._selector.select(_WAIT):
-                self._read(key.data)
-                missing -= 1
-        return time.perf_counter() - start
-
-    def close(self) -> None:
-        for line in self._lines:
-            line.call("leave", _WAIT)
-            line.close()
-        self._selector.close()
-
-    def _frame(self, i: int, iteration: int, t: float) -> bytes:
-        x = self._sizes[i] or None
-        report = Report(f"w{i}", iteration, x, t if x else None, Usage(0.9, 0.5))
-        arguments = types().BatchSizeManager.report_args(
-            report=from_report(report, None), wait=_WAIT
-        )
-        return wire.encode_frame("report", TMessageType.CALL, 1, wire.encode_body(arguments))
-
-    def _read(self, i: int) -> None:
-        line = self._lines[i]
-        deadline = time.monotonic() + _WAIT
-        length = wire.frame_length(line._read(4, deadline), wire.MAX_REPLY)
-        reply = wire.parse_header(line._read(length, deadline))
-        result = wire.decode_body(types().BatchSizeManager.report_result(), reply.body)
-        assert result.refused is None, result.refused
-        self._sizes[i] = result.success.sizes[i]
-
-
-def rounds(manager: psutil.Process, address: str, num_workers: int, num_rounds: int) -> Row:
-    workers = Workers(address, num_workers, "proportional", "best_of")
-    for k in range(5):
-        workers.round(k)
-    before = manager.cpu_times()
-    spent = 100 * np.array([workers.round(k) for k in range(5, num_rounds + 5)])
-    after = manager.cpu_times()
-    workers.close()
+def rounds(
+    process: psutil.Process, address: str, num_workers: int, num_rounds: int, beside: str
+) -> Row:
+    with playing(address, f"bench-{num_workers}", num_workers, "best_of") as job:
+        before = process.cpu_times()
+        spent = 100 * np.array(job.rounds(num_rounds))
+        after = process.cpu_times()
     cpu = after.user + after.system - before.user - before.system
     mean = float(spent.mean())
     return {
         "workers": num_workers,
+        "beside": beside,
         "mean, % of 1 s": mean,
         "5th percentile": float(np.percentile(spent, 5)),
         "95th percentile": float(np.percentile(spent, 95)),
@@ -114,6 +59,79 @@ def rounds(manager: psutil.Process, address: str, num_workers: int, num_rounds: 
         "rounds": num_rounds,
         "96 within 1 %": ("yes" if mean <= TO_REACH else "NO") if num_workers == 96 else "",
     }
+
+
+def table(workers: list[int], num_rounds: int, address: str, process: psutil.Process) -> list[Row]:
+    rows = []
+    for n in progress(workers, "rounds"):
+        num = num_rounds if n < 1000 else max(10, num_rounds // 20)
+        rows.append(rounds(process, address, n, num, "nothing"))
+        with parameter_server():
+            rows.append(rounds(process, address, n, num, "a parameter server"))
+    return rows
+
+
+def growth(rows: list[Row]) -> list[Row]:
+    """Return how many times longer a round of 96 workers takes than one of 32."""
+    means = {(row["beside"], row["workers"]): row["mean, % of 1 s"] for row in rows}
+    return [
+        {"beside": beside, "96 workers / 32 workers": means[beside, 96] / means[beside, 32]}
+        for beside, n in means
+        if n == 96 and (beside, 32) in means
+    ]
+
+
+@contextlib.contextmanager
+def parameter_server() -> Iterator[None]:
+    """Keep a core busy with what a parameter server does: gradients are applied without a pause."""
+    context = multiprocessing.get_context("spawn")
+    begun = context.Event()
+    process = context.Process(target=_apply_gradients, args=(begun,), daemon=True)
+    process.start()
+    begun.wait()
+    try:
+        yield
+    finally:
+        process.kill()
+        process.join()
+
+
+def _apply_gradients(begun: Event) -> None:
+    rng = np.random.default_rng(0)
+    parameters = rng.standard_normal(1_000_000, dtype=np.float32)
+    gradients = rng.standard_normal((4, 1_000_000), dtype=np.float32)
+    begun.set()
+    while True:
+        parameters -= np.float32(1e-3) * gradients.mean(axis=0)
+
+
+def many_jobs(address: str, num_rounds: int) -> list[Row]:
+    """Return the rounds of all jobs but the first, while that is idle, and while it waits."""
+    jobs = [Workers(address, f"many-{j}", WORKERS_EACH, "ema") for j in range(JOBS)]
+    first, *others = jobs
+    together = Rounds(jobs)
+    together.rounds(3)
+    apart = Rounds(others, together.iteration)
+    idle = float(np.median(apart.rounds(num_rounds)))
+    first.prepare()
+    first.report(together.iteration, num_silent=1)
+    waits = float(np.median(apart.rounds(num_rounds)))
+    for rounds_of in (together, apart):
+        rounds_of.close()
+    for job in jobs:
+        for line in job.lines:
+            line.close()
+    return [
+        {
+            "the first job": what,
+            "jobs": JOBS,
+            "workers of each": WORKERS_EACH,
+            "median of the other jobs, ms": 1e3 * median,
+            "ratio": median / idle,
+            "rounds": num_rounds,
+        }
+        for what, median in (("is idle", idle), ("waits for a lost worker", waits))
+    ]
 
 
 def own_cost(address: str, num_iterations: int) -> Row:
@@ -134,38 +152,65 @@ def own_cost(address: str, num_iterations: int) -> Row:
     }
 
 
-def start_manager() -> tuple[subprocess.Popen[str], str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evenstep", "manager", "--listen", "127.0.0.1:0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    return process, process.stdout.readline().split("listening on ")[1].strip()
+def training(address: str, num_workers: int, num_rounds: int) -> Iterator[Row]:
+    """Yield rounds while networks are trained all the time, and with networks that never are."""
+    start = 300
+    kinds = {"never": "narx:start=100000,history=100000", "always": f"narx:start={start},retrain=1"}
+    base = None
+    for which, predictor in kinds.items():
+        with playing(address, f"training-{which}", num_workers, predictor) as job:
+            job.rounds(start)
+            spent = 100 * np.array(job.rounds(num_rounds))
+        base = float(spent.mean()) if base is None else base
+        yield {
+            "networks are trained": which,
+            "workers": num_workers,
+            "mean, % of 1 s": float(spent.mean()),
+            "95th percentile": float(np.percentile(spent, 95)),
+            "ratio of the means": float(spent.mean()) / base,
+            "rounds": num_rounds,
+        }
 
 
-def table(
-    manager: psutil.Process, address: str, workers: list[int], num_rounds: int
-) -> Iterator[Row]:
-    for n in progress(workers, "rounds"):
-        yield rounds(manager, address, n, num_rounds if n < 1000 else max(10, num_rounds // 20))
+def memory(process: psutil.Process, address: str) -> Iterator[Row]:
+    """Yield what the manager takes after so many iterations of a small job."""
+    base = None
+    with playing(address, "memory", 4, "best_of") as job:
+        done = 0
+        for target in ITERATIONS:
+            for _ in progress(range((target - done) // 1_000), f"{target:,} iterations"):
+                job.rounds(1_000)
+            done, megabytes = target, process.memory_info().rss / 2**20
+            base = base or megabytes
+            yield {
+                "iterations": target,
+                "memory of the manager, MiB": megabytes,
+                "ratio": megabytes / base,
+            }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1_000)
-    parser.add_argument("--workers", type=int, nargs="+", default=list(WORKERS))
+    parser.add_argument("--workers", type=int, nargs="*", default=list(WORKERS))
+    parser.add_argument("--training", action="store_true", help="also while networks are trained")
+    parser.add_argument("--memory", action="store_true", help="also 100,000 iterations")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    process, address = start_manager()
-    try:
-        rows = list(table(psutil.Process(process.pid), address, args.workers, args.rounds))
-        show("a blocking round through the manager, measured", rows, args.json)
+    with manager() as (process, address):
+        rows = table(args.workers, args.rounds, address, process)
+        if rows:
+            show("a blocking round through the manager, measured", rows, args.json)
+        if found := growth(rows):
+            show("how a round grows, measured", found, args.json)
         show("a non-blocking worker, measured", [own_cost(address, 1_000)], args.json)
-    finally:
-        process.terminate()
-        process.communicate()
+        jobs = many_jobs(address, max(10, args.rounds // 20))
+        show("many jobs at once, measured", jobs, args.json)
+        if args.training:
+            trained = list(training(address, 96, max(20, args.rounds // 10)))
+            show("rounds while networks are trained, measured", trained, args.json)
+        if args.memory:
+            show("memory, measured", list(memory(process, address)), args.json)
 
 
 if __name__ == "__main__":

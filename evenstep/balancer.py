@@ -84,6 +84,7 @@ class Balancer:
             self._view(self._silence(), even_sizes(total, self.limits)), self._policy_state
         )
         self.plan = Plan(number=0, iteration=0, sizes=first.sizes, reason="start")
+        self._least_number = 0
 
     def decide(self, reports: Reports) -> Plan:
         """Return the newest plan after the reports of the boundary of iteration k.
@@ -138,13 +139,18 @@ class Balancer:
             self.predictor.remap(keep)
         self.workers, self.limits, self._policy_state = workers, limits, policy_state
         self._usage = remap_rows(self._usage, _no_usage(len(workers)), keep)
-        self.plan = Plan(self.plan.number + 1, iteration, sizes, reason="members changed")
+        self.plan = Plan(self._next_number(), iteration, sizes, reason="members changed")
         return self.plan
 
     def renumber(self, number: int, iteration: int) -> Plan:
         """Give the plan in force a new number: others may hold a different one of its own."""
+        number = max(number, self._least_number)
         self.plan = replace(self.plan, number=number, iteration=iteration, reason="numbered anew")
         return self.plan
+
+    def number_from(self, least: int) -> None:
+        """Give new plans no number below this one: others may hold plans that have it."""
+        self._least_number = least
 
     def check_members(self, workers: Sequence[str]) -> None:
         """Raise what `change_members` would, where the job cannot go on with these workers."""
@@ -261,11 +267,14 @@ class Balancer:
             return plan
         return replace(
             plan,
-            number=self.plan.number + 1,
+            number=self._next_number(),
             iteration=iteration,
             sizes=decision.sizes,
             reason=decision.reason,
         )
+
+    def _next_number(self) -> int:
+        return max(self.plan.number + 1, self._least_number)
 
     def _limits_of(self, workers: Sequence[str]) -> Limits:
         caps = as_ints([self._caps.get(worker, UNLIMITED) for worker in workers])

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.manager.managers import running
+
 ROOT = Path(__file__).parent.parent
 STOCK, BALANCED = "examples/ddp_digits_stock.py", "examples/ddp_digits.py"
 TRANSFORMER = "examples/char_transformer.py"
@@ -61,6 +63,23 @@ def test_sharded_example_is_calibrated_and_learns():
     assert [int(epoch) for epoch, *_ in epochs] == list(range(5))
     assert {int(first) + int(second) for _, first, second, _ in epochs} == {64}
     assert float(epochs[-1][-1]) < 0.2 < float(epochs[0][-1])
+
+
+@pytest.mark.example
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_example_learns_with_plans_of_a_manager(tmp_path):
+    with running(log=tmp_path / "log") as manager:
+        printed = run_on_two_workers("examples/ddp_manager.py", manager.address).stdout
+        (job,) = manager.status().values()
+    line = r"^epoch (\d): plan (\d+), sizes \[ *(\d+) +(\d+)\]$"
+    epochs = re.findall(line, printed, re.MULTILINE)
+    assert [int(epoch) for epoch, *_ in epochs] == list(range(5))
+    assert {int(first) + int(second) for _, _, first, second in epochs} == {64}
+    [accuracy] = re.findall(r"^accuracy ([\d.]+)% on the samples", printed, re.MULTILINE)
+    assert float(accuracy) > 90
+    # Both have left, and the manager has what it learned.
+    assert (job["job"], job["running"]) == ("digits", False)
 
 
 @pytest.mark.example

@@ -41,7 +41,9 @@ COMMANDS: dict[str, Entry] = {
 }
 
 EXTRAS: dict[str, str] = {
+    "h11": "manager",
     "matplotlib": "plots",
+    "prometheus_client": "manager",
     "psutil": "torch",
     "rich": "sim",
     "simpy": "sim",

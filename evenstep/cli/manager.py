@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import sys
@@ -23,23 +22,26 @@ from pathlib import Path
 from typing import Any
 
 from evenstep.cli.arguments import count
-from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.errors import InvalidSetting
 from evenstep.manager.access import (
     DEFAULT_ADDRESS,
+    DEFAULT_HTTP_ADDRESS,
+    DEFAULT_HTTP_PORT,
     check_exposure,
     client_context,
     listening_context,
     parse_address,
     read_token,
 )
-from evenstep.manager.endpoint import Endpoint
-from evenstep.manager.jobs import Jobs
 from evenstep.manager.line import Line, Where
+from evenstep.manager.logs import FORMATS, set_up
 from evenstep.manager.messages import from_settings
-from evenstep.manager.service import Service
+from evenstep.manager.serving import Options, serve
 from evenstep.manager.settings import Settings, check_name
 
 _PATIENCE = 10.0
+
+_log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_it.add_argument(
         "--listen", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}; port 0: any free one"
     )
+    run_it.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help=f"for /metrics, /events, /healthz; default: {DEFAULT_HTTP_ADDRESS}; off: nowhere",
+    )
     run_it.add_argument("--state", metavar="DIR", type=Path, help="where jobs outlive the manager")
+    run_it.add_argument(
+        "--logs", metavar="DIR", type=Path, help="where every run of a job gets a run log"
+    )
+    run_it.add_argument(
+        "--log-format", choices=FORMATS, default="text", help="of its own log lines; text"
+    )
     run_it.add_argument("--token-file", metavar="FILE", help="the token that clients must know")
     run_it.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
     run_it.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
@@ -63,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
     ask.add_argument("--policy", default="equal_finish", help="default: %(default)s")
     ask.add_argument("--predictor", default="best_of", help="default: %(default)s")
+    ask.add_argument("--reuse", metavar="OTHER", help="begin with what this job has learned")
     ask.add_argument("--json", action="store_true", help="status as JSON")
 
 
@@ -72,40 +86,39 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _listen(args: argparse.Namespace) -> int:
-    host, port = parse_address(args.listen or DEFAULT_ADDRESS)
-    if (args.tls_cert is None) != (args.tls_key is None):
-        raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
-    token = read_token(args.token_file) if args.token_file else None
-    tls = listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None
-    warning = check_exposure(host, token is not None, tls is not None, args.insecure)
-    if warning:
-        print(f"evenstep manager: {warning}", file=sys.stderr)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    if args.state is not None:
-        args.state.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_serve(args.state, host, port, token, tls))
+    options = _options(args)
+    set_up(args.log_format)
+    _check_exposure(options, args.insecure)
+    for folder in (options.state, options.logs):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+    asyncio.run(serve(options, lambda text: print(f"evenstep manager: {text}", flush=True)))
     return 0
 
 
-async def _serve(state: Path | None, host: str, port: int, token: str | None, tls: Any) -> None:
-    clock = asyncio.get_running_loop().time
-    jobs = Jobs(state)
-    jobs.recover(clock())
+def _check_exposure(options: Options, insecure: bool) -> None:
+    """Refuse, or warn of, addresses where others could do harm."""
+    safe = options.token is not None, options.tls is not None
+    warnings = [check_exposure(options.listen[0], *safe, insecure)]
+    if options.http is not None:
+        warnings.append(check_exposure(options.http[0], *safe, insecure, "see the jobs"))
+    for warning in filter(None, warnings):
+        _log.warning("%s", warning)
 
-    def ready(where: str) -> None:
-        # What is there now stays: the collector need not look at it between two reports.
-        gc.freeze()
-        found = f", {len(jobs)} jobs recovered" if jobs else ""
-        print(f"evenstep manager: listening on {where}{found}", flush=True)
 
-    try:
-        await Endpoint(Service(jobs, clock, token), tls).run(host, port, ready)
-    except OSError as error:
-        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    kept = f"kept in {state}" if state else "not kept: there is no --state"
-    print(f"evenstep manager: stopped; {len(jobs)} jobs, {kept}", flush=True)
+def _options(args: argparse.Namespace) -> Options:
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
+    http = args.http or DEFAULT_HTTP_ADDRESS
+    return Options(
+        listen=parse_address(args.listen or DEFAULT_ADDRESS),
+        http=None if http == "off" else parse_address(http, DEFAULT_HTTP_PORT),
+        must_have_http=args.http is not None,
+        state=args.state,
+        logs=args.logs,
+        token=read_token(args.token_file) if args.token_file else None,
+        tls=listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None,
+    )
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -113,8 +126,9 @@ def _create(args: argparse.Namespace) -> int:
         raise InvalidSetting("create needs JOB, --workers and --total")
     job = check_name("job", args.job)
     settings = Settings(args.workers, args.total, args.policy, args.predictor)
-    _ask(args, "create", job=job, settings=from_settings(settings))
-    print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration")
+    _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
+    reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
+    print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}")
     return 0
 
 

@@ -72,6 +72,16 @@ def read_device(model: str, kind: str) -> Device:
     return Device(table(points), int(points[-1][0]))
 
 
+def read_measured(model: str) -> str:
+    """Return what was measured for a model: itself, or the net that stands in for it.
+
+    >>> read_measured("resnet32")
+    'ResNet18 at 32 px'
+    """
+    row = next(row for row in read_table("cluster_a") if row["model"] == model)
+    return f"{row['measured_model']} at {row['image_size']} px"
+
+
 @dataclass(frozen=True)
 class ClusterA:
     """Cluster-A with 16, 12 or 4 workers that train a model.
@@ -103,7 +113,7 @@ class ClusterA:
         devices = [read_device(self.model, kind) for kind in kinds]
         model = MODELS[self.model]
         return Cluster(
-            name=f"Cluster-A, {self.model}",
+            name=f"Cluster-A, {self.model} (times of {read_measured(self.model)})",
             workers=number_names(kinds),
             curves=Curves.of([device.curve for device in devices]),
             cap=np.array([device.cap for device in devices]),

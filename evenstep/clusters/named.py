@@ -21,8 +21,8 @@ CLUSTERS: dict[str, Callable[..., ClusterA | ClusterB]] = {"A": ClusterA, "B": C
 """The paper's clusters."""
 
 SUMMARIES = {
-    "A": "the paper's Cluster-A, GPUs of four kinds; A:4 and A:12 are its smaller variants",
-    "B": "the paper's Cluster-B, CPUs under a Google trace; B:tasks has the trace's other hour",
+    "A": "the paper's Cluster-A, GPUs of four kinds (A:4 and A:12: with fewer)",
+    "B": "the paper's Cluster-B, CPUs under a Google trace (B:tasks: another hour of it)",
     **{name: scenario.summary for name, scenario in SCENARIOS.items()},
 }
 """What can be named, in a line each."""

@@ -15,5 +15,5 @@ def read_table(name: str) -> tuple[dict[str, str], ...]:
     >>> read_table("cluster_b_workers")[0]
     {'worker': 'm4.2xlarge-0', 'instance': 'm4.2xlarge', 'machine_id': '660385'}
     """
-    text = files("evenstep.clusters").joinpath("data", f"{name}.csv").read_text(encoding="utf-8")
-    return tuple(csv.DictReader(io.StringIO(text)))
+    file = files("evenstep.clusters") / "data" / f"{name}.csv"
+    return tuple(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))

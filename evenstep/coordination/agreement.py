@@ -3,6 +3,7 @@
 Every member says the number of the newest plan that it holds; the smallest of them is the plan that
 everybody holds. An agreement has one outcome, which never changes: a number, or that it failed. It
 fails for all as soon as it fails for one, and a failed one means: go on with the last common plan.
+A member that has gone on to a later iteration without it will not say anything more: it has failed.
 """
 
 from __future__ import annotations
@@ -41,20 +42,35 @@ class Agreements:
     def __init__(self) -> None:
         self._said: dict[int, dict[str, int]] = {}
         self._outcomes: dict[int, Outcome] = {}
+        self._at: dict[str, int] = {}
         self._forgotten = -1
         self.num_ended = 0
 
     def say(self, worker: str, iteration: int, number: int) -> None:
         """Take the number of the newest plan that a worker holds before an iteration."""
+        self.go_on(worker, iteration)
         if self.outcome(iteration) is None:
             self._said.setdefault(iteration, {})[worker] = number
 
+    def go_on(self, worker: str, iteration: int) -> None:
+        """Note that a worker is at an iteration, and does without the agreements before it."""
+        self._at[worker] = iteration
+
+    def forget(self, worker: str) -> None:
+        """Forget where a worker was that comes, or has left."""
+        self._at.pop(worker, None)
+
     def settle(self, members: Iterable[str]) -> None:
-        """End the agreements in which every member has said its number."""
+        """End the agreements in which every member has said its number, or one never will."""
+        if not self._said:
+            return
         members = list(members)
         for iteration, said in list(self._said.items()):
-            if members and all(worker in said for worker in members):
+            silent = [worker for worker in members if worker not in said]
+            if members and not silent:
                 self._end(iteration, Outcome(min(said[worker] for worker in members)))
+            elif any(self._at.get(worker, -1) > iteration for worker in silent):
+                self._end(iteration, FAILED)
 
     def fail(self, iteration: int) -> None:
         """Give up an agreement, for everybody, unless it has ended already."""

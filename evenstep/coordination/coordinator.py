@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from evenstep.coordination.holding import Held
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
 
@@ -13,4 +14,80 @@ class Coordinator(Protocol):
 
     def boundary(self, report: Report) -> Plan:
         """Hand in a worker's report and return the plan of the iteration about to start."""
+        ...
+
+
+class JobSettings(Protocol):
+    """What the plans of a job are made by, for all of its workers."""
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def total(self) -> int: ...
+
+    @property
+    def policy(self) -> str: ...
+
+    @property
+    def predictor(self) -> str: ...
+
+    @property
+    def minimum(self) -> int: ...
+
+    @property
+    def granularity(self) -> int: ...
+
+
+@runtime_checkable
+class JobCoordinator(Protocol):
+    """The coordinator of one worker of a job, whose plans come from afar and may fail to come.
+
+    It holds the last plans that came, so that all workers can use one that all of them hold.
+    """
+
+    @property
+    def job(self) -> str:
+        """The name of the job."""
+        ...
+
+    @property
+    def worker(self) -> str:
+        """The name of the worker in it."""
+        ...
+
+    @property
+    def settings(self) -> JobSettings: ...
+
+    @property
+    def iteration(self) -> int:
+        """The boundary at which this worker takes part next."""
+        ...
+
+    @property
+    def blocking(self) -> bool:
+        """Whether `boundary` waits for the plan that this boundary's reports make."""
+        ...
+
+    @property
+    def agrees(self) -> bool:
+        """Whether `boundary` also agrees with the other workers by itself."""
+        ...
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that `boundary` waits, if nothing else is said."""
+        ...
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """The last plans that came, the newest first."""
+        ...
+
+    def boundary(self, report: Report, timeout: float | None = None) -> Plan:
+        """Hand in a worker's report; return the newest plan, or raise where there is none."""
+        ...
+
+    def use(self, held: Held | None) -> Plan:
+        """Take note of the plan that is used from now on."""
         ...

@@ -39,6 +39,12 @@ class Holding:
         held = self._held
         return held[max(held)] if held else None
 
+    @property
+    def all(self) -> tuple[Held, ...]:
+        """What is held, the newest first."""
+        held = self._held
+        return tuple(held[number] for number in sorted(held, reverse=True))
+
     def keep(self, held: Held) -> None:
         """Keep a plan, and forget the oldest."""
         both = {**self._held, held.plan.number: held}

@@ -21,6 +21,7 @@ A state machine without I/O, clock or threads; whoever moves the bytes calls it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
@@ -61,8 +62,15 @@ class Session:
     [4, 4]
     """
 
-    def __init__(self, balancer: Balancer, iteration: int = 0) -> None:
+    def __init__(
+        self,
+        balancer: Balancer,
+        iteration: int = 0,
+        decide: Callable[[Reports], Plan] | None = None,
+    ) -> None:
         self._balancer = balancer
+        # Whoever wants to see the decisions puts himself before the balancer.
+        self._decide = decide or balancer.decide
         self._set_members(balancer.workers)
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
@@ -83,6 +91,11 @@ class Session:
     def plan(self) -> Plan:
         """The newest plan."""
         return self._plans[-1]
+
+    @property
+    def plans(self) -> tuple[Plan, ...]:
+        """The plans kept, in order; the last is the newest."""
+        return tuple(self._plans)
 
     @property
     def waiting_for(self) -> tuple[str, ...]:
@@ -191,7 +204,7 @@ class Session:
             rows = self._reports.get(self.iteration, {})
             members = {worker: self._row(worker, rows) for worker in self._members}
             if rows.keys() & members.keys():
-                self._keep(self._balancer.decide(Reports.gather(members, self._members)))
+                self._keep(self._decide(Reports.gather(members, self._members)))
                 self._reports.pop(self.iteration)
                 self._silent = frozenset(members.keys() - rows.keys())
                 self.iteration += 1

@@ -35,6 +35,10 @@ def _is_finite(value: object) -> TypeGuard[float]:
         return False
 
 
+def _is_fraction(value: object) -> bool:
+    return _is_finite(value) and 0 <= value <= 1
+
+
 def _is_count(value: object, least: int) -> TypeGuard[int]:
     """Whether it is a whole number, and one that an array can hold."""
     if type(value) is not int and (not isinstance(value, Integral) or isinstance(value, bool)):
@@ -54,12 +58,17 @@ class Usage:
     """Share of the device's memory in use at its peak (Alg. 2's m); None where unknown."""
 
     def __post_init__(self) -> None:
-        for name in ("cpu", "memory", "device_memory"):
-            value = getattr(self, name)
-            if value is None and name == "device_memory":
-                continue
-            if not (_is_finite(value) and 0 <= value <= 1):
-                raise InvalidReport(f"usage {name} must be a fraction from 0 to 1, got {value!r}")
+        if not (_is_fraction(self.cpu) and _is_fraction(self.memory)) or not (
+            self.device_memory is None or _is_fraction(self.device_memory)
+        ):
+            raise InvalidReport(_wrong_fraction(self))
+
+
+def _wrong_fraction(usage: Usage) -> str:
+    """Say which of the resources is no fraction."""
+    named = {"cpu": usage.cpu, "memory": usage.memory, "device_memory": usage.device_memory}
+    name, value = next((n, v) for n, v in named.items() if not _is_fraction(v))
+    return f"usage {name} must be a fraction from 0 to 1, got {value!r}"
 
 
 @dataclass(frozen=True)
@@ -81,31 +90,38 @@ class Report:
     """t of iteration k-1, in seconds, waiting excluded; None where there is no x."""
     usage: Usage = Usage()
     """c and m at the start of iteration k."""
+    cap: int | None = None
+    """The largest size that the worker can run, as it has found out; None where it knows none."""
 
     def __post_init__(self) -> None:
-        who = f"of worker {self.worker}"
         if not isinstance(self.worker, str) or not self.worker:
             raise InvalidReport(f"worker must be a non-empty name, got {self.worker!r}")
         if not _is_count(self.iteration, least=0):
             raise InvalidReport(
-                f"iteration {who} must be an integer from 0 to 2^53, got {self.iteration!r}"
+                f"iteration of worker {self.worker} must be an integer from 0 to 2^53, "
+                f"got {self.iteration!r}"
+            )
+        if self.cap is not None and not _is_count(self.cap, least=0):
+            raise InvalidReport(
+                f"cap of worker {self.worker} must be an integer from 0 to 2^53, got {self.cap!r}"
             )
         if (self.batch_size is None) != (self.batch_processing_time is None):
             raise InvalidReport(
-                f"batch size and batch processing time {who} must come together, "
+                f"batch size and batch processing time of worker {self.worker} must come together, "
                 f"got {self.batch_size!r} and {self.batch_processing_time!r}"
             )
         if self.batch_size is None:
             return
         if not _is_count(self.batch_size, least=1):
             raise InvalidReport(
-                f"batch size {who} must be an integer from 1 to 2^53 (or None with no time), "
-                f"got {self.batch_size!r}"
+                f"batch size of worker {self.worker} must be an integer from 1 to 2^53 "
+                f"(or None with no time), got {self.batch_size!r}"
             )
         t = self.batch_processing_time
         if not (_is_finite(t) and SHORTEST <= t <= LONGEST):
             raise InvalidReport(
-                f"batch processing time {who} must be from {SHORTEST:g} to {LONGEST:g} s, got {t!r}"
+                f"batch processing time of worker {self.worker} must be from {SHORTEST:g} to "
+                f"{LONGEST:g} s, got {t!r}"
             )
 
 
@@ -159,6 +175,7 @@ class Reports:
             cpu=_column([row.usage.cpu for row in rows]),
             memory=_column([row.usage.memory for row in rows]),
             device_memory=_column([row.usage.device_memory for row in rows]),
+            caps=_caps([row.cap for row in rows]),
         )
 
     @property
@@ -217,3 +234,10 @@ class Reports:
 
 def _column(values: Sequence[float | None]) -> Floats:
     return as_floats([np.nan if value is None else value for value in values])
+
+
+def _caps(values: Sequence[int | None]) -> Ints | None:
+    """Return the caps of all workers, where any of them has one."""
+    if all(value is None for value in values):
+        return None
+    return as_ints([UNLIMITED if value is None else value for value in values])

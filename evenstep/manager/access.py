@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import ssl
 from pathlib import Path
@@ -10,10 +11,12 @@ from evenstep.errors import InvalidSetting
 
 DEFAULT_PORT = 7411
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
+DEFAULT_HTTP_PORT = 7412
+DEFAULT_HTTP_ADDRESS = f"127.0.0.1:{DEFAULT_HTTP_PORT}"
 SHORTEST_TOKEN = 16
 
 
-def parse_address(text: str) -> tuple[str, int]:
+def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
     """Read HOST:PORT, HOST, or [IPV6]:PORT.
 
     >>> parse_address("[::1]:80"), parse_address("node7")
@@ -21,7 +24,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
-        host, port = text, str(DEFAULT_PORT)
+        host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or (":" in host and not text.startswith("[")):
         raise InvalidSetting(f"an address must be HOST:PORT or [IPV6]:PORT, got {text!r}")
@@ -42,7 +45,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def check_exposure(host: str, has_token: bool, has_tls: bool, insecure: bool) -> str | None:
+def check_exposure(
+    host: str,
+    has_token: bool,
+    has_tls: bool,
+    insecure: bool,
+    harm: str = "change batch sizes",
+) -> str | None:
     """Return a warning where others could speak to the manager, or listen; refuse it by default."""
     missing = [name for name, there in (("token", has_token), ("TLS", has_tls)) if not there]
     if is_loopback(host) or not missing:
@@ -52,7 +61,16 @@ def check_exposure(host: str, has_token: bool, has_tls: bool, insecure: bool) ->
         raise InvalidSetting(
             f"a manager must listen on loopback, or have a token and TLS; got, {what}"
         )
-    return f"warning: {what}: anybody there can change batch sizes"
+    return f"{what}: anybody there can {harm}"
+
+
+def is_token(given: str, token: str | None) -> bool:
+    """Whether somebody knows the token, if there is one; takes as long for any wrong one.
+
+    >>> is_token("anything", None), is_token("", "correct-horse-battery")
+    (True, False)
+    """
+    return token is None or hmac.compare_digest(given.encode(), token.encode())
 
 
 def read_token(path: str | Path) -> str:

@@ -12,39 +12,21 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-import uuid
 from types import TracebackType
 from typing import Any
 
 from evenstep.coordination.holding import Held, Holding
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
-from evenstep.errors import (
-    EvenstepError,
-    InvalidReport,
-    ManagerUnreachable,
-    OutOfTurn,
-    Refused,
-    Unplanned,
-)
-from evenstep.manager.idl import types
-from evenstep.manager.line import Line, Where
-from evenstep.manager.messages import from_report, from_settings, to_plan, to_settings
+from evenstep.errors import EvenstepError, InvalidReport, OutOfTurn, Refused, Unplanned
+from evenstep.manager.line import Where
+from evenstep.manager.messages import from_report, to_plan
+from evenstep.manager.place import GRACE, PASSING, SOONEST, Place
 from evenstep.manager.settings import Settings
 
-GRACE = 5.0
-"""Seconds that an answer may be on its way after the manager should have given it."""
 _SLICE = 0.5
 """Seconds that the background thread waits for a plan before it looks for a newer report."""
-_PASSING = ("UNPLANNED", "MEMBERSHIP")
-"""Refusals after which the same report may be handed in once more."""
-_SOONEST, _LATEST = 0.05, 2.0
-"""Seconds between two attempts to connect again: the first, and the longest."""
-
-_log = logging.getLogger(__name__)
 
 
 class ManagerClient:
@@ -65,23 +47,14 @@ class ManagerClient:
         self.job = job
         self.worker = worker
         self.blocking = blocking
-        self._where = where
-        self._instance = uuid.uuid4().hex
-        self._settings = settings
-        self._agree = agree
-        self._lease = lease
-        self._timeout = timeout
-        self._next = iteration
+        self.agrees = agree
+        """Whether `boundary` agrees with the other members, through the manager."""
+        self.timeout = timeout
+        """Seconds that are waited at a boundary, before going on with the last plan."""
         self._holding = Holding()
         self._used: Held | None = None
-        self._line: Line | None = None
-        self._line_in_use = threading.Lock()
-        self._news = threading.Condition()
         self._mail: Report | None = None
-        self._closed = False
-        self._said = time.monotonic()
-        self.failure: EvenstepError | None = None
-        """Why there is no line to the manager, or why the last report was refused."""
+        self._place = Place(where, job, worker, settings, iteration, lease, self._hold)
         self._keeper = threading.Thread(target=self._keep, name="evenstep-manager", daemon=True)
 
     @property
@@ -91,13 +64,30 @@ class ManagerClient:
         return -1 if held is None else held.plan.number
 
     @property
+    def held(self) -> tuple[Held, ...]:
+        """The last plans that this worker has got, the newest first."""
+        return self._holding.all
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the job."""
+        settings = self._place.settings
+        assert settings is not None, "a client has joined when it is handed out"
+        return settings
+
+    @property
     def connected(self) -> bool:
-        return self._line is not None
+        return self._place.line is not None
+
+    @property
+    def failure(self) -> EvenstepError | None:
+        """Why there is no line to the manager, or why the last report was refused."""
+        return self._place.failure
 
     @property
     def iteration(self) -> int:
         """The boundary at which this worker takes part next."""
-        return self._next
+        return self._place.iteration
 
     @property
     def workers(self) -> tuple[str, ...]:
@@ -111,72 +101,61 @@ class ManagerClient:
         held = self._used or self._holding.newest
         return 0 if held is None else held.size_of(self.worker)
 
-    def open(self, patience: float) -> None:
-        """Join the job, trying for so many seconds, and begin to keep the lease."""
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                self._join()
-                break
-            except ManagerUnreachable:
-                if time.monotonic() + _SOONEST > deadline:
-                    raise
-                time.sleep(_SOONEST)
+    def open(self, patience: float, reuse: str | None = None) -> None:
+        """Join the job, trying for so many seconds, and begin to keep the lease.
+
+        If that creates it, it begins with what the job called `reuse` has learned.
+        """
+        self._place.open(patience, reuse)
         self._keeper.start()
 
-    def boundary(self, report: Report) -> Plan:
+    def boundary(self, report: Report, timeout: float | None = None) -> Plan:
         """Hand in a report and return the plan of the iteration about to start.
 
         It is the last plan where the manager is away or others are too slow; Unplanned is raised
-        where there is none yet.
+        where there is none yet. `timeout` is another than usual, for this time.
         """
+        wait = self.timeout if timeout is None else timeout
         if report.worker != self.worker:
             raise InvalidReport(
                 f"a report must be that of worker {self.worker}, got {report.worker}"
             )
         if self.blocking:
-            self._report(report, self._timeout)
+            self._report(report, wait)
         else:
-            self._post(report)
-        if self._agree:
-            return self.agree(report.iteration)
-        return self._use(self._holding.newest)
+            self._post(report, wait)
+        if self.agrees:
+            return self.agree(report.iteration, wait)
+        return self.use(self._holding.newest)
 
     def numbered(self, number: int) -> Plan:
         """Return the plan with a number that all workers hold, and use it from now on."""
-        return self._use(self._holding.numbered(number))
+        return self.use(self._holding.numbered(number))
 
     def agree(self, iteration: int, timeout: float | None = None) -> Plan:
         """Agree with all members on the plan of an iteration, through the manager.
 
         It takes at most `timeout` seconds; where it fails, the last common plan is kept.
         """
-        wait = self._timeout if timeout is None else timeout
-        number = self._call("agree", wait, iteration=iteration, number=self.newest)
+        if self.newest < 0:
+            return self.use(None)
+        wait = self.timeout if timeout is None else timeout
+        number = self._place.call("agree", wait, iteration=iteration, number=self.newest)
         if number is not None:
             try:
                 self._used = self._holding.numbered(number)
             except OutOfTurn as error:
-                self.failure = error
-        return self._use(self._used or self._holding.newest)
+                self._place.failure = error
+        return self.use(self._used or self._holding.newest)
 
     def leave(self) -> None:
         """Leave the job, so that nobody waits for this worker, and close the line."""
-        with self._line_in_use:
-            self._closed = True
-            if self._line is not None:
-                try:
-                    self._line.call("leave", GRACE)
-                except (ManagerUnreachable, Refused) as error:
-                    self.failure = error
+        self._place.leave()
         self.close()
 
     def close(self) -> None:
         """Close the line without leaving: the place is kept for the length of the lease."""
-        with self._news:
-            self._closed = True
-            self._news.notify_all()
-        self._drop(None)
+        self._place.close()
         if self._keeper.ident is not None and self._keeper is not threading.current_thread():
             self._keeper.join(GRACE)
 
@@ -194,155 +173,67 @@ class ManagerClient:
         else:
             self.close()
 
-    def _use(self, held: Held | None) -> Plan:
+    def use(self, held: Held | None) -> Plan:
+        """Use a plan from now on, and return it; Unplanned is raised where there is none."""
         if held is None:
             why = f": {self.failure}" if self.failure else ""
             raise Unplanned(f"worker {self.worker} of job {self.job} has no plan yet{why}")
         self._used = held
         return held.plan
 
-    def _post(self, report: Report) -> None:
+    def _post(self, report: Report, wait: float) -> None:
         """Leave a report for the background thread; a newer one replaces it."""
-        self._next = max(self._next, report.iteration + 1)
-        with self._news:
+        self._place.iteration = max(self._place.iteration, report.iteration + 1)
+        with self._place.news:
             self._mail = report
-            self._news.notify_all()
+            self._place.news.notify_all()
             if self._holding.newest is None:
                 # The very first plan is waited for: there is nothing else to go on with.
-                self._news.wait_for(lambda: self._holding.newest is not None, self._timeout)
+                self._place.news.wait_for(lambda: self._holding.newest is not None, wait)
 
     def _report(self, report: Report, wait: float) -> bool:
         """Hand in a report, and say whether a plan came back."""
-        self._next = max(self._next, report.iteration)
+        self._place.iteration = max(self._place.iteration, report.iteration)
         held = None if self.newest < 0 else self.newest
-        struct = self._call("report", wait, report=from_report(report, held))
+        struct = self._place.call("report", wait, report=from_report(report, held))
         if struct is not None:
             self._hold(struct)
-        self._next = max(self._next, report.iteration + 1)
+        self._place.iteration = max(self._place.iteration, report.iteration + 1)
         return struct is not None
-
-    def _call(self, name: str, wait: float, **arguments: Any) -> Any:
-        """Make a call that waits, or return None where it cannot be made or has no answer."""
-        if self._line is None:
-            return None
-        with self._line_in_use:
-            line = self._line
-            if line is None:
-                return None
-            try:
-                result = line.call(name, wait + GRACE, wait=wait, **arguments)
-                self.failure = None
-            except Refused as error:
-                self._note(error)
-                return None
-            except ManagerUnreachable as error:
-                self._drop(error)
-                return None
-            self._said = time.monotonic()
-            return result
-
-    def _note(self, error: Refused) -> None:
-        self.failure = error
-        if error.problem not in _PASSING:
-            _log.warning("worker %s of job %s: %s", self.worker, self.job, error)
-        if error.problem == "MEMBERSHIP":
-            # The lease was over: come back.
-            self._drop(error)
 
     def _hold(self, struct: Any) -> None:
         plan, workers = to_plan(struct)
-        with self._news:
+        with self._place.news:
             self._holding.keep(Held(plan, workers))
-            self._news.notify_all()
-
-    def _join(self) -> None:
-        line = Line(self._where, GRACE)
-        try:
-            settings = None if self._settings is None else from_settings(self._settings)
-            entry = types().Entry(
-                job=self.job,
-                worker=self.worker,
-                iteration=self._next,
-                lease=self._lease,
-                settings=settings,
-                instance=self._instance,
-            )
-            membership = line.call("join", GRACE, entry=entry)
-        except BaseException:
-            line.close()
-            raise
-        # With them the job can be made again, should the manager have lost everything.
-        self._settings = to_settings(membership.settings)
-        self._next = max(self._next, membership.iteration)
-        if membership.plan is not None:
-            self._hold(membership.plan)
-        self._said = time.monotonic()
-        self._line, self.failure = line, None
-        if self._closed:
-            self._drop(None)
-
-    def _drop(self, error: EvenstepError | None) -> None:
-        line, self._line = self._line, None
-        if error is not None:
-            self.failure = error
-            _log.warning("worker %s goes on with the last plan: %s", self.worker, error)
-        if line is not None:
-            line.close()
-        with self._news:
-            self._news.notify_all()
+            self._place.news.notify_all()
 
     def _keep(self) -> None:
         """Keep the lease, come back when the line is lost, and deliver what was posted."""
-        pause = _SOONEST
-        while not self._closed:
-            if self._line is None:
-                pause = self._come_back(pause)
+        pause = SOONEST
+        while not self._place.closed:
+            if self._place.line is None:
+                pause = self._place.come_back(pause)
                 continue
-            pause = _SOONEST
+            pause = SOONEST
             report = self._next_mail()
             if report is not None:
                 self._deliver(report)
-            elif time.monotonic() - self._said > self._lease / 3:
-                self._renew()
+            else:
+                self._place.keep()
 
     def _deliver(self, report: Report) -> None:
         """Hand in what was posted; once more if there is no plan yet, and nothing newer to say."""
         planned = self._report(report, _SLICE)
-        refused = isinstance(self.failure, Refused) and self.failure.problem not in _PASSING
+        refused = isinstance(self.failure, Refused) and self.failure.problem not in PASSING
         if not (planned or refused):
-            with self._news:
+            with self._place.news:
                 self._mail = self._mail or report
 
     def _next_mail(self) -> Report | None:
-        with self._news:
-            self._news.wait_for(
-                lambda: self._mail is not None or self._closed or self._line is None,
-                self._lease / 3,
+        with self._place.news:
+            self._place.news.wait_for(
+                lambda: self._mail is not None or self._place.closed or self._place.line is None,
+                self._place.lease / 3,
             )
             report, self._mail = self._mail, None
             return report
-
-    def _renew(self) -> None:
-        # While another call is on the line, the manager knows that this worker is there.
-        if self._line_in_use.acquire(blocking=False):
-            try:
-                if self._line is not None:
-                    self._line.call("renew", GRACE)
-                    self._said = time.monotonic()
-            except Refused as error:
-                self._note(error)
-            except ManagerUnreachable as error:
-                self._drop(error)
-            finally:
-                self._line_in_use.release()
-
-    def _come_back(self, pause: float) -> float:
-        """Try to join again, and return how long to wait before the next attempt."""
-        try:
-            self._join()
-            return _SOONEST
-        except EvenstepError as error:
-            self.failure = error
-        with self._news:
-            self._news.wait_for(lambda: self._closed, pause)
-        return min(_LATEST, 2 * pause)

@@ -23,6 +23,7 @@ def connect(
     predictor: str = "best_of",
     minimum: int = 1,
     granularity: int = 1,
+    reuse: str | None = None,
     iteration: int = 0,
     blocking: bool = True,
     agree: bool = False,
@@ -34,13 +35,16 @@ def connect(
 ) -> ManagerClient:
     """Join a job of the manager at HOST:PORT as a worker, and return its coordinator.
 
-    With `workers` and `total` the job is created if it is not there. `iteration` is the one that
-    the worker is about to start. `ca` names a file of certificates to believe, and turns TLS on.
+    With `workers` and `total` the job is created if it is not there; it begins with what the job
+    called `reuse` has learned. `iteration` is the one that the worker is about to start. `ca` names
+    a file of certificates to believe, and turns TLS on.
     """
     if (workers is None) != (total is None):
         raise InvalidSetting(
             f"workers and total of a job must be given together, got {workers} and {total}"
         )
+    if reuse is not None and workers is None:
+        raise InvalidSetting(f"reuse must go with workers and total of a job, got only {reuse}")
     if agree and not blocking:
         raise InvalidSetting("agree=True must go with blocking=True: an agreement is waited for")
     settings = None
@@ -57,5 +61,5 @@ def connect(
         check_seconds("lease", lease),
         check_seconds("timeout", timeout, LONGEST_WAIT),
     )
-    client.open(patience)
+    client.open(patience, None if reuse is None else check_name("job", reuse))
     return client

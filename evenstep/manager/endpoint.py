@@ -103,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         return content
 
     def _complain(self, error: MalformedMessage) -> None:
+        self._service.refused["MALFORMED"] += 1
         kind = TApplicationException.PROTOCOL_ERROR
         self._send(wire.encode_failure(None, kind, str(error)))
         self._close()
@@ -129,6 +130,10 @@ class Endpoint:
         self._service = service
         self._context = context
         self._connections: set[Connection] = set()
+
+    @property
+    def num_connections(self) -> int:
+        return len(self._connections)
 
     async def run(self, host: str, port: int, ready: Callable[[str], None]) -> None:
         """Serve until SIGTERM or SIGINT; `ready` is told where it listens."""

@@ -18,19 +18,33 @@ from evenstep.balancer import Balancer
 from evenstep.coordination.agreement import Agreements, Outcome
 from evenstep.coordination.session import Session
 from evenstep.core.plan import Plan
-from evenstep.core.report import Report
+from evenstep.core.report import Report, Reports
 from evenstep.errors import EvenstepError, LimitReached, MembershipError, NameTaken, OutOfTurn
+from evenstep.manager.course import Course
+from evenstep.manager.news import Happening, News
 from evenstep.manager.presence import DEFAULT_LEASE, Presence
 from evenstep.manager.saved import Learned, Saved
 from evenstep.manager.settings import MAX_WORKERS, Settings, in_name_order
+
+UNSAVED = 1_000_000
+"""Numbers left out after a restart: workers may hold plans that were made after the last save, and
+no two plans may have one number."""
 
 
 class Job:
     """The workers of a job and its session, once it runs."""
 
-    def __init__(self, name: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        learned: Learned | None = None,
+        news: News | None = None,
+    ) -> None:
         self.name = name
         self.settings = settings
+        self.course = Course()
+        self._news = news or News()
         self.changed = True
         """Whether there is something new to be saved."""
         self._session: Session | None = None
@@ -39,11 +53,12 @@ class Job:
         self._gathering: dict[str, int] = {}
         self._early: dict[str, Report] = {}
         self._agreements = Agreements()
-        self._learned: Learned | None = None
+        self._learned = learned
         self._remembered_at = -1
         self._broken_off = False
         self._num_runs = 0
         self._held = -1
+        self._least_number = 0
 
     @property
     def session(self) -> Session | None:
@@ -64,12 +79,21 @@ class Job:
         return (*self._session.members, *self._session.joining)
 
     @property
+    def knowledge(self) -> Learned | None:
+        """What was learned in this run, or else what the next one begins with."""
+        return self._learning() or self._learned
+
+    @property
     def progress(self) -> tuple[int, ...]:
         """Changes whenever somebody who waits may have an answer."""
         return self._num_runs, self.iteration, self._agreements.num_ended
 
     def is_connected(self, worker: str) -> bool:
         return worker in self._presence and self._presence[worker].connected
+
+    @property
+    def num_connected(self) -> int:
+        return sum(presence.connected for presence in self._presence.values())
 
     def join(
         self, worker: str, iteration: int, lease: float, now: float, instance: str = ""
@@ -79,9 +103,12 @@ class Job:
             raise NameTaken(f"worker {worker} of job {self.name} is there already, and connected")
         if len(self.workers) >= MAX_WORKERS and worker not in self.workers:
             raise LimitReached(f"a job must have at most {MAX_WORKERS} workers")
+        came = "back" if worker in self._presence else "joined"
         first = self._enter(worker, iteration)
+        self._agreements.forget(worker)
         self._presence[worker] = Presence(lease, since=now, heard=now, instance=instance)
         self.changed = True
+        self._tell(came, worker, iteration=first)
         if self._session is None and len(self._gathering) >= self.settings.workers:
             self._begin()
         return first
@@ -100,6 +127,7 @@ class Job:
             # Not yet its turn: it gets the plan of the others, and has no part in it.
             return
         session.report(report, in_order=True)
+        self._agreements.go_on(report.worker, report.iteration)
         self._after_change()
 
     def plan_for(self, iteration: int) -> Plan | None:
@@ -126,7 +154,7 @@ class Job:
     def give_up_agreement(self, iteration: int) -> None:
         self._agreements.fail(iteration)
 
-    def leave(self, worker: str) -> None:
+    def leave(self, worker: str, kind: str = "left") -> None:
         """Let a worker go; nobody waits for it any more."""
         if worker not in self.workers:
             raise MembershipError(f"worker {worker} is not a member of job {self.name}")
@@ -138,8 +166,10 @@ class Job:
             # Where the others cannot go on without it, this is refused, and it stays.
             self._session.leave(worker)
         self._presence.pop(worker, None)
+        self._agreements.forget(worker)
+        self._tell(kind, worker)
         if not self._presence:
-            self._end()
+            self._end("all workers left")
         self._after_change()
 
     def hear(self, worker: str, now: float) -> None:
@@ -157,7 +187,7 @@ class Job:
         """Let those go whose lease is over, and return their names."""
         over = [worker for worker, presence in self._presence.items() if presence.is_over(now)]
         if over and len(over) == len(self._presence):
-            self._break_off()
+            self._break_off(over)
         else:
             over = [worker for worker in over if self._expel(worker, now)]
         self._begin_without_the_rest(now)
@@ -173,20 +203,30 @@ class Job:
         self.changed = False
         leases = {worker: presence.lease for worker, presence in self._presence.items()}
         return Saved(
-            self.name, self.settings, self.iteration, leases, self._learning(), self._learned
+            self.name,
+            self.settings,
+            self.iteration,
+            leases,
+            self._learning(),
+            self._learned,
+            self._least_number,
         )
 
     @classmethod
-    def restored(cls, saved: Saved, now: float) -> Job:
-        """Make a job of what was saved; its workers are taken to have been heard just now."""
-        job = cls(saved.job, saved.settings)
-        job._learned = saved.learned
-        job.changed = False
+    def restored(cls, saved: Saved, now: float, news: News | None = None) -> Job:
+        """Make a job of what was saved; its workers are taken to have been heard just now.
+
+        It must be saved before it makes a plan: the numbers that it left out stay left out.
+        """
+        job = cls(saved.job, saved.settings, saved.learned, news)
+        known = [int(learned.state["own.number"]) for learned in saved.known]
+        job._least_number = max(saved.least_number, *known, -1) + UNSAVED
         if saved.running is not None:
             workers = saved.running.workers
             job._balancer = saved.settings.balancer(workers)
             job._balancer.restore(saved.running.state)
-            job._session = Session(job._balancer, saved.iteration)
+            job._balancer.number_from(job._least_number)
+            job._session = job._session_of(job._balancer, saved.iteration)
             job._presence = {
                 worker: Presence(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
                 for worker in workers
@@ -213,8 +253,9 @@ class Job:
         """Take up the session at another iteration, with the same members."""
         assert self._session is not None and self._balancer is not None
         if iteration != self._session.iteration:
-            self._session = Session(self._balancer, iteration)
+            self._session = self._session_of(self._balancer, iteration)
             self._num_runs += 1
+            self._tell("moved", iteration=iteration)
             self._agreements = Agreements()
             members = self._session.members
             self._presence = {w: p for w, p in self._presence.items() if w in members}
@@ -223,17 +264,32 @@ class Job:
         """Start the session with those who have gathered, and with what an earlier run learned."""
         start = self.iteration
         balancer = self._taught(in_name_order(tuple(self._gathering)), start)
-        self._balancer, self._session = balancer, Session(balancer, start)
+        balancer.number_from(self._least_number)
+        self._balancer, self._session = balancer, self._session_of(balancer, start)
+        self._tell("begun", iteration=start, workers=list(balancer.workers))
         self._agreements = Agreements()
         self._broken_off = False
         self._remembered_at = -1
         self._num_runs += 1
-        self._session.renumber(self._held)
+        self._session.renumber(max(self._held, self._least_number - 1))
         self._gathering = {}
         early, self._early = self._early, {}
         for report in early.values():
             self._session.report(report, in_order=True)
         self._after_change()
+
+    def _session_of(self, balancer: Balancer, iteration: int) -> Session:
+        """Return a session whose every decision is seen."""
+
+        def decide(reports: Reports) -> Plan:
+            boundary = self.course.decide(balancer, reports)
+            self._news.tell(Happening("boundary", self.name, boundary=boundary))
+            return boundary.plan
+
+        return Session(balancer, iteration, decide)
+
+    def _tell(self, kind: str, worker: str | None = None, **details: object) -> None:
+        self._news.tell(Happening(kind, self.name, worker, details=details))
 
     def _taught(self, workers: list[str], start: int) -> Balancer:
         """Return a balancer that knows what the last run learned, if that can be used."""
@@ -258,19 +314,24 @@ class Job:
 
     def _expel(self, worker: str, now: float) -> bool:
         try:
-            self.leave(worker)
+            self.leave(worker, "lost")
         except EvenstepError:
             # The others cannot go on without it; it is asked for again after another lease.
             self._presence[worker].heard = now
             return False
         return True
 
-    def _break_off(self) -> None:
+    def _break_off(self, over: list[str]) -> None:
         self._remember()
+        for worker in over:
+            self._tell("lost", worker)
         self._broken_off |= self._session is not None
-        self._end()
+        self._end("the leases of all workers are over")
 
-    def _end(self) -> None:
+    def _end(self, reason: str) -> None:
+        if self._session is not None:
+            self._tell("ended", iteration=self.iteration, reason=reason)
+        self.course.end()
         self.close()
         self._session = self._balancer = None
         self._presence, self._gathering, self._early = {}, {}, {}

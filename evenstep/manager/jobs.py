@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
 from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
 from evenstep.manager import saved
 from evenstep.manager.job import Job
+from evenstep.manager.news import Happening, News
+from evenstep.manager.reuse import inherited
 from evenstep.manager.settings import Settings, check_name
 
 MAX_JOBS = 1_000
@@ -20,7 +23,13 @@ _log = logging.getLogger(__name__)
 class Jobs:
     """The jobs by name."""
 
-    def __init__(self, folder: Path | None = None, max_jobs: int = MAX_JOBS) -> None:
+    def __init__(
+        self, folder: Path | None = None, max_jobs: int = MAX_JOBS, news: News | None = None
+    ) -> None:
+        self.news = news or News()
+        self.unwritten: set[str] = set()
+        """The jobs that could not be saved when that was last tried."""
+        self.num_write_failures = 0
         self._folder = folder
         self._max_jobs = max_jobs
         self._jobs: dict[str, Job] = {}
@@ -36,8 +45,10 @@ class Jobs:
         """Take up what an earlier manager has left; what cannot be used is set aside."""
         if self._folder is not None:
             self._lock = saved.lock(self._folder)
+            saved.clear_scratch(self._folder)
             for found in saved.load_all(self._folder, _log.error):
                 self._recover(found, saved.path_of(self._folder, found.job), now)
+            self.write(self.changed())
 
     def find(self, name: object) -> Job:
         job = self._jobs.get(check_name("job", name))
@@ -45,8 +56,11 @@ class Jobs:
             raise UnknownJob(f"there is no job {name}; create it, or join with settings")
         return job
 
-    def create(self, name: object, settings: Settings) -> Job:
-        """Return the job of this name, which is new or has the same settings."""
+    def create(self, name: object, settings: Settings, reuse: str | None = None) -> Job:
+        """Return the job of this name, which is new or has the same settings.
+
+        A new one begins with what the job called `reuse` has learned.
+        """
         job = self._jobs.get(check_name("job", name))
         if job is not None:
             if job.settings != settings:
@@ -56,8 +70,10 @@ class Jobs:
             return job
         if len(self._jobs) >= self._max_jobs:
             raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
-        job = self._jobs[str(name)] = Job(str(name), settings)
-        _log.info("job %s: created, %s", name, settings)
+        learned = inherited(settings, self._to_reuse(reuse)) if reuse else None
+        job = self._jobs[str(name)] = Job(str(name), settings, learned, self.news)
+        details = {"settings": asdict(settings)} | ({"reuse": reuse} if reuse else {})
+        self.news.tell(Happening("created", job.name, details=details))
         return job
 
     def changed(self) -> list[saved.Saved]:
@@ -79,16 +95,28 @@ class Jobs:
         if self._lock is not None:
             self._lock.close()
 
+    def _to_reuse(self, name: str) -> Job:
+        try:
+            return self.find(name)
+        except UnknownJob:
+            raise UnknownJob(f"a job to reuse must be there, got {name}") from None
+
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:
-            self._jobs[found.job] = Job.restored(found, now)
+            job = self._jobs[found.job] = Job.restored(found, now, self.news)
         except EvenstepError as error:
             aside = saved.set_aside(path)
             _log.error("%s cannot be used and is now %s: %s", path, aside.name, error)
+            return
+        details = {"iteration": job.iteration, "workers": list(job.workers)}
+        self.news.tell(Happening("recovered", job.name, details=details))
 
     def _write(self, folder: Path, job: saved.Saved) -> None:
         try:
             saved.save(folder, job)
+            self.unwritten.discard(job.job)
         except OSError as error:
+            self.num_write_failures += 1
+            self.unwritten.add(job.job)
             _log.error("job %s cannot be saved, and will be tried again: %s", job.job, error)
             self._jobs[job.job].changed = True

@@ -92,18 +92,23 @@ class Line:
     def _exchange(self, frame: bytes, deadline: float) -> bytes:
         self._socket.settimeout(_left(deadline))
         self._socket.sendall(frame)
-        return self._read(wire.frame_length(self._read(4, deadline), wire.MAX_REPLY), deadline)
+        return self.receive(deadline)
 
-    def _read(self, length: int, deadline: float) -> bytes:
-        chunks = []
-        while length:
-            self._socket.settimeout(_left(deadline))
-            chunk = self._socket.recv(min(length, 65536))
-            if not chunk:
+    def receive(self, deadline: float) -> bytes:
+        """Return the content of the next frame: most come in one piece."""
+        came = self._socket.recv(65536)
+        if len(came) >= 4 and len(came) == 4 + wire.frame_length(came, wire.MAX_REPLY):
+            return came[4:]
+        buffer = bytearray(came)
+        while len(buffer) < 4 or len(buffer) < 4 + wire.frame_length(buffer, wire.MAX_REPLY):
+            if not came:
                 raise ConnectionError("the connection was closed")
-            chunks.append(chunk)
-            length -= len(chunk)
-        return b"".join(chunks)
+            self._socket.settimeout(_left(deadline))
+            came = self._socket.recv(65536)
+            buffer += came
+        if len(buffer) > 4 + wire.frame_length(buffer, wire.MAX_REPLY):
+            raise MalformedMessage("a frame must be followed by nothing, got more")
+        return bytes(buffer[4:])
 
     def _unreachable(self, why: str) -> ManagerUnreachable:
         return ManagerUnreachable(f"the manager at {self._where.address}: {why}")

@@ -52,8 +52,9 @@ struct Entry {
   3: i64 iteration,              // the iteration that the worker is about to start
   4: double lease,               // seconds of silence after which it leaves
   5: optional Settings settings, // with them, the job is created if it is not there
-  6: optional string instance    // drawn by a client once; with it, it takes its own place again
+  6: optional string instance,   // drawn by a client once; with it, it takes its own place again
                                  // also while the manager still holds its old, dead connection
+  7: optional string reuse       // with settings: as in `create`
 }
 
 // What a worker says at the boundary of iteration k.
@@ -64,7 +65,8 @@ struct Report {
   4: optional double cpu,                    // c at the start of k, 0..1; 1 by default
   5: optional double memory,                 // m, the free share at the start of k; 1 by default
   6: optional double device_memory,          // share of the device's memory in use, where known
-  7: optional i64 plan                       // number of the newest plan that the worker holds
+  7: optional i64 plan,                      // number of the newest plan that the worker holds
+  8: optional i64 cap                        // the largest batch size that it can run, where it knows
 }
 
 struct Plan {
@@ -78,7 +80,8 @@ struct Plan {
 struct Membership {
   1: i64 iteration,        // the first boundary that the worker takes part in
   2: Settings settings,
-  3: optional Plan plan    // the newest plan, where there is one already
+  3: optional Plan plan,   // the newest plan, where there is one already
+  4: optional list<Plan> recent // plans before it that others may still hold, in order
 }
 
 struct WorkerStatus {
@@ -101,8 +104,9 @@ service BatchSizeManager {
   // The first call on a connection. The token is empty where the manager has none.
   void hello(1: i32 version, 2: string token) throws (1: Refused refused),
 
-  // Create a job. Once more with the same settings is harmless.
-  void create(1: string job, 2: Settings settings) throws (1: Refused refused),
+  // Create a job. Once more with the same settings is harmless. A new one begins with what the
+  // predictors of the job called `reuse` have learned, where that is given.
+  void create(1: string job, 2: Settings settings, 3: string reuse) throws (1: Refused refused),
 
   // Become a worker of a job. The first one to come when no other is connected says where the job
   // goes on; who comes later takes part from the boundary in the reply on.

@@ -59,6 +59,7 @@ def to_report(worker: str, struct: Any) -> Report:
             1.0 if struct.memory is None else struct.memory,
             struct.device_memory,
         ),
+        struct.cap,
     )
 
 
@@ -72,6 +73,7 @@ def from_report(report: Report, held: int | None) -> Any:
         memory=float(usage.memory),
         device_memory=None if usage.device_memory is None else float(usage.device_memory),
         plan=held,
+        cap=report.cap,
     )
 
 
@@ -91,16 +93,25 @@ def from_plan(plan: Plan, workers: tuple[str, ...]) -> Any:
     )
 
 
-def newest_plan(job: Job) -> Any:
-    """Return the newest plan of a job as a struct, or None."""
+def kept_plans(job: Job) -> list[Any]:
+    """Return the plans that a job still knows, as structs in order; the last is the newest."""
     session = job.session
-    return None if session is None else from_plan(session.plan, session.workers_of(session.plan))
+    if session is None:
+        return []
+    return [from_plan(plan, session.workers_of(plan)) for plan in session.plans]
+
+
+def from_membership(job: Job, first: int) -> Any:
+    """Return what a worker is told that has joined, and takes part from an iteration on."""
+    *recent, plan = kept_plans(job) or [None]
+    settings = from_settings(job.settings)
+    return types().Membership(iteration=first, settings=settings, plan=plan, recent=recent)
 
 
 def from_job(job: Job) -> Any:
     """Return what `status` says of a job."""
     session = job.session
-    plan = newest_plan(job)
+    plan = (kept_plans(job) or [None])[-1]
     sizes = {} if plan is None else dict(zip(plan.workers, plan.sizes, strict=True))
     missing = () if session is None else (*session.waiting_for, *session.joining)
     workers = [

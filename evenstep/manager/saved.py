@@ -43,6 +43,12 @@ class Saved:
     """The members and what is known of them; None where the job does not run."""
     learned: Learned | None
     """What the next run begins with, where this one has lost workers already or has ended."""
+    least_number: int = 0
+    """New plans have no number below this one."""
+
+    @property
+    def known(self) -> list[Learned]:
+        return [learned for learned in (self.running, self.learned) if learned is not None]
 
 
 def lock(folder: Path) -> IO[str]:
@@ -63,10 +69,17 @@ def save(folder: Path, saved: Saved) -> None:
         "format": np.array(FORMAT),
         "settings": np.array(json.dumps(settings)),
         "iteration": np.array(saved.iteration),
+        "least_number": np.array(saved.least_number),
         **_arrays("running", saved.running),
         **_arrays("learned", saved.learned),
     }
     write_archive(path_of(folder, saved.job), arrays)
+
+
+def clear_scratch(folder: Path) -> None:
+    """Remove what a manager that was killed has left half written."""
+    for path in folder.glob(f".*{_SUFFIX}.*"):
+        path.unlink(missing_ok=True)
 
 
 def load_all(folder: Path, complain: Callable[[str], None]) -> list[Saved]:
@@ -112,6 +125,7 @@ def _parse(content: bytes) -> Saved:
             {str(worker): float(lease) for worker, lease in leases.items()},
             _learned("running", arrays),
             _learned("learned", arrays),
+            int(arrays.get("least_number", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise StateFileError(f"a saved job must be whole, {error!r}") from error

@@ -6,8 +6,8 @@ and answered when its job changes, so that nobody is held up by anybody of anoth
 
 from __future__ import annotations
 
-import hmac
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +15,14 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 
 from evenstep.errors import EvenstepError, MembershipError, OutOfTurn, Refused, Unplanned
 from evenstep.manager import wire
+from evenstep.manager.access import is_token
 from evenstep.manager.idl import VERSION, types
 from evenstep.manager.job import Job
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.messages import (
     from_job,
+    from_membership,
     from_plan,
-    from_settings,
-    newest_plan,
     require_count,
     required,
     to_report,
@@ -41,6 +41,9 @@ class Service:
 
     def __init__(self, jobs: Jobs, clock: Callable[[], float], token: str | None = None) -> None:
         self.jobs = jobs
+        self.refused: Counter[str] = Counter()
+        """Calls that were refused, by the name of what was wrong."""
+        self.num_leases_lost = 0
         self._clock = clock
         self._token = token
         self._waiting = WaitingRoom()
@@ -64,7 +67,7 @@ class Service:
         if call is None or message.kind != TMessageType.CALL:
             text = f"a call must be one of {', '.join(self._calls)}, got {message.name[:40]!r}"
             peer.send(wire.encode_failure(message, TApplicationException.UNKNOWN_METHOD, text))
-            self._count_refusal(peer)
+            self._count_refusal(peer, "UNKNOWN_CALL")
             return
         arguments = getattr(types().BatchSizeManager, f"{message.name}_args")()
         wire.decode_body(arguments, message.body)
@@ -96,7 +99,7 @@ class Service:
         for job in self.jobs:
             gone = job.expire(now)
             for worker in gone:
-                _log.warning("job %s: worker %s was silent longer than its lease", job.name, worker)
+                self.num_leases_lost += 1
                 self._dismiss(job, worker)
             if gone or job.session is not None:
                 self._waiting.release(job)
@@ -113,14 +116,13 @@ class Service:
         if arguments.version != VERSION:
             text = f"this manager speaks version {VERSION}, got {arguments.version}"
             raise Refused("VERSION", text)
-        given = (arguments.token or "").encode()
-        if self._token is not None and not hmac.compare_digest(given, self._token.encode()):
+        if not is_token(arguments.token or "", self._token):
             raise Refused("TOKEN", "the token is not that of this manager")
         peer.greeted = True
         return _body(message)
 
     def _create(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
-        self.jobs.create(arguments.job, to_settings(arguments.settings))
+        self.jobs.create(arguments.job, to_settings(arguments.settings), arguments.reuse)
         return _body(message)
 
     def _join(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
@@ -141,18 +143,13 @@ class Service:
         self._dismiss(job, worker)
         peer.job, peer.worker = job, worker
         self._peers[job, worker] = peer
-        _log.info("job %s: worker %s takes part from iteration %d on", job.name, worker, first)
         self._waiting.release(job)
-        settings = from_settings(job.settings)
-        return _body(
-            message,
-            types().Membership(iteration=first, settings=settings, plan=newest_plan(job)),
-        )
+        return _body(message, from_membership(job, first))
 
     def _job_of(self, entry: Any) -> Job:
         if entry.settings is None:
             return self.jobs.find(entry.job)
-        return self.jobs.create(entry.job, to_settings(entry.settings))
+        return self.jobs.create(entry.job, to_settings(entry.settings), entry.reuse)
 
     def _report(self, peer: Peer, arguments: Any, message: wire.Message) -> None:
         job = _job(peer)
@@ -204,7 +201,6 @@ class Service:
         job.leave(peer.worker)
         self._peers.pop((job, peer.worker), None)
         peer.job = None
-        _log.info("job %s: worker %s left", job.name, peer.worker)
         self._waiting.release(job)
         return _body(message)
 
@@ -265,9 +261,10 @@ class Service:
         result = getattr(types().BatchSizeManager, f"{message.name}_result")(refused=refused)
         _reply(peer, message, wire.encode_body(result))
         if problem != "UNPLANNED":
-            self._count_refusal(peer)
+            self._count_refusal(peer, problem)
 
-    def _count_refusal(self, peer: Peer) -> None:
+    def _count_refusal(self, peer: Peer, problem: str) -> None:
+        self.refused[problem] += 1
         peer.refused += 1
         if peer.refused >= MAX_REFUSED:
             peer.close()

@@ -54,6 +54,11 @@ the total 2
         Limits.of(self.workers, self.minimum, granularity=self.granularity).bounds(self.total)
         self.balancer([str(i) for i in range(self.workers)])
 
+    @property
+    def predictor_in_use(self) -> str | None:
+        """The predictor, or None where the policy does without speeds."""
+        return self.predictor if make_policy(self.policy).uses_speeds else None
+
     def balancer(self, workers: Sequence[str]) -> Balancer:
         """Make the balancer of a job that begins with these workers."""
         policy = make_policy(self.policy)

@@ -8,8 +8,7 @@ is walked through first, and only one whose every length fits into its frame is 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from thriftpy2.protocol import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
@@ -31,8 +30,7 @@ _FIXED = {2: 1, 3: 1, 4: 8, 6: 2, 8: 4, 10: 8}
 _VERSION_1 = 0x80010000
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """A message that is well formed; its arguments or result are still bytes."""
 
     name: str

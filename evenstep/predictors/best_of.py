@@ -34,6 +34,8 @@ class BestOf:
         if not candidates:
             raise InvalidSetting("best_of needs at least one candidate, got none")
         self.candidates = dict(candidates)
+        # Asking what a predictor can do takes longer than most predictions, so it is done once.
+        self._trainable = {n: p for n, p in self.candidates.items() if isinstance(p, Trainable)}
         self._errors = np.zeros((self.num_workers, len(self.candidates)))
         self._last: tuple[Floats, Floats, Floats] | None = None
 
@@ -92,18 +94,15 @@ class BestOf:
 
     def training(self) -> Callable[[], object] | None:
         """Return the training of the first candidate that has one due."""
-        for name, candidate in self.candidates.items():
-            work = candidate.training() if isinstance(candidate, Trainable) else None
-            if work is not None:
+        for name, candidate in self._trainable.items():
+            if (work := candidate.training()) is not None:
                 return _Named(name, work)
         return None
 
     def adopt(self, result: object) -> None:
         assert isinstance(result, tuple)
         name, models = result
-        candidate = self.candidates[name]
-        assert isinstance(candidate, Trainable)
-        candidate.adopt(models)
+        self._trainable[name].adopt(models)
         self._last = None
 
     def _predictions(self, cpu: Floats, memory: Floats) -> Floats:

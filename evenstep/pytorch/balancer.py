@@ -14,12 +14,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.balancer import Balancer as CoreBalancer
+from evenstep.coordination import JobCoordinator
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
@@ -27,7 +28,6 @@ from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy
 from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.agreement import require_agreement
-from evenstep.pytorch.boundary import Boundary
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import (
     check_hook,
@@ -39,22 +39,23 @@ from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_size
 from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
-from evenstep.pytorch.fellow import Fellow, check_fellow
+from evenstep.pytorch.fellow import Fellows
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.hooking import register
 from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
+from evenstep.pytorch.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.pytorch.loader import BalancedLoader, make_loader
+from evenstep.pytorch.making import make_boundary
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
-from evenstep.pytorch.recording import Recorder
 from evenstep.pytorch.reporting import Reporter
-from evenstep.pytorch.settings import Settings, choose_predictor
-from evenstep.pytorch.straggler import Checkpoint, check_straggler, leave
+from evenstep.pytorch.settings import Settings, choose_predictor, choose_sizes
+from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
-from evenstep.transports.slots import Row, digest
+from evenstep.transports.slots import WIDTH, Row, digest
 
 
 class Balancer:
@@ -64,8 +65,10 @@ class Balancer:
     `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, and a word at the end on
     what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
     `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
-    into `comm_hook`. `log` is the run log that worker 0 writes. `name` is what this worker is
-    called in it, and found again by after a restart: its host and device, unless you say so.
+    into `comm_hook`. A `coordinator`, as `evenstep.connect` returns it, brings the plans of a
+    manager, by the settings of the job there. `log` is the run log that worker 0 writes. `name` is
+    what this worker is called in it, and found again by after a restart: the name in its job, or
+    its host and device, unless you say so.
     """
 
     def __init__(
@@ -80,10 +83,11 @@ class Balancer:
         minimum: int | None = None,
         maximum: int | Sequence[int] | None = None,
         micro_batches: bool = False,
-        granularity: int = 1,
+        granularity: int | None = None,
         straggler: str = "advise",
         checkpoint: Checkpoint | None = None,
         comm_hook: UserHook | None = None,
+        coordinator: JobCoordinator | None = None,
         log: str | None = None,
         name: str | None = None,
         summary: bool = True,
@@ -93,6 +97,7 @@ class Balancer:
     ) -> None:
         given, model = model, without_compiler(model)
         check_model(model)
+        check_coordinator(coordinator)
         self._model = model
         group: dist.ProcessGroup = model.process_group
         self.worker = dist.get_rank(group)
@@ -100,14 +105,15 @@ class Balancer:
         self.total = total
         self.fewest = 2 if has_batch_norm(model) else 1
         """The smallest batch that the model can be trained on."""
-        if minimum is None:
-            minimum = 0 if straggler == "bench" else self.fewest
-        self.minimum = minimum
-        self._settings = settings = Settings(
-            total, mode, shares, policy, predictor, minimum, maximum, micro_batches, granularity,
-            straggler, warm_up,
+        self.minimum, granularity = choose_sizes(
+            minimum, granularity, straggler, self.fewest, coordinator
+        )
+        settings = Settings(
+            total, mode, shares, policy, predictor, self.minimum, maximum, micro_batches,
+            granularity, straggler, warm_up,
         )  # fmt: skip
         self.side_group = side_group(group)
+        self._handed = Handed()
         device = next(model.parameters()).device
         # Before anything else is checked: who stops here alone leaves the others waiting.
         beside = {
@@ -115,13 +121,18 @@ class Balancer:
             "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
             "checkpoint": checkpoint is not None,
         }
-        require_agreement(settings.agreed() | beside, self.side_group)
+        require_agreement(
+            settings.agreed() | beside | agreed_job(coordinator, name), self.side_group
+        )
+        if coordinator is not None:
+            settings = of_job(settings, coordinator, self.num_workers, self.fewest)
+        self._settings = settings
         check_sizes(total, self.minimum, self.num_workers)
         check_hook(comm_hook)
         check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
         settings.check_retries(self.fewest)
-        self._checkpoint = checkpoint
+        self._restart = Restart(checkpoint, self.worker, self.side_group)
         self._limit = BatchLimit(
             settings.limit_of(self.worker, self.num_workers), self.fewest, peak_memory(device)
         )
@@ -132,28 +143,29 @@ class Balancer:
         )
         chosen = settings.make_policy(device)
         self._lag = 1 if device.type == "cuda" else 0
-        members = gather_names(name, device, self.side_group)
-        core = settings.make_core(members, chosen, self._lag)
-        self._boundary = Boundary(core, self._make_recorder(core, log, source))
-        self._reporter = Reporter(
-            choose_predictor(chosen, predictor), self._timer,
-            # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
-            warm_up + model.static_graph, reads=bool(log),
+        members = gather_names(name_in(coordinator, name), device, self.side_group)
+        self._boundary = make_boundary(
+            settings, chosen, members, coordinator, self.side_group, self._handed, self._away,
+            self._lag, log, source,
         )  # fmt: skip
-        self._handed = Handed()
+        self._reporter = Reporter(
+            # A coordinator predicts for all workers.
+            choose_predictor(chosen, predictor) if coordinator is None else None, self._timer,
+            # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
+            warm_up + model.static_graph, reads=bool(log) or chosen.uses_speeds,
+        )  # fmt: skip
         self._exchange = GradientExchange(
-            group, self._weighing, self._finish, self._handed, comm_hook, self._lag
-        )
+            group, self._weighing, self._finish, self._handed, comm_hook, self._lag,
+            width=WIDTH + self._boundary.slot_width,
+        )  # fmt: skip
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
-        self.iteration = 0
+        self.iteration = self._boundary.first
         """k: iterations whose gradients were exchanged."""
         self._begun = time.perf_counter()
         self._nothing = self._exchange.share
-        self._now = Iteration(
-            0, self._boundary.plan, 0.0, self._nothing, self._nothing, is_done=True
-        )
+        self._now = self._before_the_first()
         self._prints = summary and self.worker == 0
-        self._fellows: list[Fellow] = []
+        self._fellows = Fellows(model, self._exchange, self._timer, self._handed)
         stop_broadcasting(model)
         on_forward = torch.compiler.disable(self._on_forward)
         model.module.register_forward_pre_hook(on_forward)
@@ -187,7 +199,7 @@ class Balancer:
         """
         loader = make_loader(self, dataset, settings)
         if settings.get("counts") is not None:
-            check_policy(self._boundary.core.policy)
+            check_policy(self._boundary.policy)
         return loader
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
@@ -198,11 +210,10 @@ class Balancer:
         same samples are run again in smaller pieces. Returns the loss, to be looked at: the mean
         over the batch, or, where `loss_of` weighs by counts, the sum of what it has weighed.
         """
-        if self._fellows:
-            raise InvalidSetting(
-                "balancer.backward goes with one model, as the passes of a further one would be "
-                f"exchanged piece by piece, got {len(self._fellows)} further ones"
-            )
+        self._fellows.require_none(
+            "balancer.backward goes with one model, as the passes of a further one would be "
+            "exchanged piece by piece"
+        )
         if self._model.static_graph:
             raise InvalidSetting(
                 "balancer.backward keeps gradients under no_sync, which DDP refuses in its first "
@@ -229,11 +240,9 @@ class Balancer:
         Gradients are then those of the mean over all workers' tokens, also accumulated ones. All
         workers must call it once for each backward pass, or none of them for any.
         """
-        if self._fellows:
-            raise InvalidSetting(
-                "losses can be weighed by counts where the loop trains one model, got "
-                f"{len(self._fellows)} further ones"
-            )
+        self._fellows.require_none(
+            "losses can be weighed by counts where the loop trains one model"
+        )
         return self._weighing.weigh(loss, self._counted(count))
 
     def include(self, model: DistributedDataParallel, comm_hook: UserHook | None = None) -> None:
@@ -243,9 +252,7 @@ class Balancer:
         its backward pass is not measured. All workers must call it.
         """
         model = without_compiler(model)
-        check_fellow(model, self._model, self.minimum)
-        check_normalisation(model, self._settings.mode)
-        self._fellows.append(Fellow(model, self._exchange, self._timer, self._handed, comm_hook))
+        self._fellows.add(model, comm_hook, self.minimum, self._settings.mode)
         if has_batch_norm(model):
             self.fewest = 2
             self._settings.check_retries(self.fewest)
@@ -267,7 +274,7 @@ class Balancer:
         All workers must call it.
         """
         with self._away():
-            for model in (self._model, *(fellow.model for fellow in self._fellows)):
+            for model in (self._model, *self._fellows.models):
                 weight = self.batch_size / self.total
                 average_buffers(model.module, weight, model.process_group, self._handed)
 
@@ -288,13 +295,11 @@ class Balancer:
             self._limit.expect(known.cap)
         self._exchange.forget()
         self.iteration = int(state["iteration"])
-        self._now = Iteration(
-            self.iteration, self._boundary.plan, 0.0, self._nothing, self._nothing, is_done=True
-        )
+        self._now = self._before_the_first()
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
-        return self._boundary.summary.line()
+        return self._boundary.account.summary.line()
 
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""
@@ -303,7 +308,7 @@ class Balancer:
             self._reporter.close()
             self._take_reports(lag=0)
         finally:
-            self._boundary.close(self.iteration)
+            self._boundary.account.close(self.iteration)
         if self._prints:
             self._prints = False
             print(self.summary(), file=sys.stderr)
@@ -317,7 +322,8 @@ class Balancer:
         self._accumulation.forget()
         start = time.perf_counter() - self._begun
         self._take_reports()
-        self._act_on_advice()
+        self._boundary.meet()
+        self._restart.act_on(self._boundary)
         self._now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
         return self._now
 
@@ -347,6 +353,11 @@ class Balancer:
             self._timer.batch(iteration.batch.samples)
             self._timer.spoil()
 
+    def _before_the_first(self) -> Iteration:
+        """Return what comes before the first iteration: one that is over, of no samples."""
+        nothing = self._nothing
+        return Iteration(self.iteration, self._boundary.plan, 0.0, nothing, nothing, is_done=True)
+
     def _counted(self, count: float | torch.Tensor) -> float:
         """Return a count of this batch: 0 where its samples are borrowed."""
         number = as_count(count)
@@ -375,6 +386,7 @@ class Balancer:
         self.iteration += 1
         memory = self._micro_batches.readings(now.is_guarded, now.batch.samples)
         row = self._reporter.row(*memory, digest(now.plan, now.place))
+        row = np.concatenate((row, self._boundary.slot()))
         self._timer.reported()
         return row, done
 
@@ -391,18 +403,3 @@ class Balancer:
         """Learn from the reports of all iterations that are new."""
         for rows, done in self._exchange.take_rows(lag):
             self._boundary.take(rows, done)
-
-    def _act_on_advice(self) -> None:
-        """Go on without a straggler, where the user wants that: on all workers at once."""
-        straggler = self._boundary.straggler
-        if self._checkpoint is None or straggler is None:
-            return
-        self._checkpoint()
-        dist.barrier(self.side_group)
-        leave(self.worker, self._boundary.core.workers[straggler], straggler)
-
-    def _make_recorder(self, core: CoreBalancer, log: str | None, source: str) -> Recorder | None:
-        if log is None or self.worker != 0:
-            return None
-        settings = self._settings
-        return Recorder(log, core, settings.mode, settings.predictor or "none", source)

@@ -30,7 +30,6 @@ UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.
 """(state, hook), as for `register_comm_hook`."""
 
 _CARRIERS = (torch.float32, torch.float64)
-_WIDTH = WIDTH + COUNT_WIDTH
 
 
 Ticket = TypeVar("Ticket")
@@ -71,7 +70,8 @@ class GradientExchange(Generic[Ticket]):
     """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
 
     `ready` is called when an iteration's last gradients are; it returns this worker's row, and a
-    ticket that is given back with everybody's rows; or None where there is nothing to report.
+    ticket that is given back with everybody's rows; or None where there is nothing to report. A row
+    has `width` numbers.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class GradientExchange(Generic[Ticket]):
         handed: Handed,
         user_hook: UserHook | None = None,
         lag: int = 0,
+        width: int = WIDTH,
     ) -> None:
         self._group = group
         self._num_workers = dist.get_world_size(group)
@@ -92,6 +93,7 @@ class GradientExchange(Generic[Ticket]):
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._lag = lag
+        self._width = width
         self._has_warned = False
         self._arrived: deque[_Arrival[Ticket]] = deque()
         self._newest = torch.empty(0)
@@ -128,8 +130,8 @@ class GradientExchange(Generic[Ticket]):
             if arrival.copied is not None:
                 arrival.copied.synchronize()
             rows: NDArray[np.float32] = self._rows(arrival.rows).to(torch.float32).numpy()
-            check_slots(rows[:, WIDTH:])
-            yield rows[:, :WIDTH], arrival.ticket
+            check_slots(rows[:, self._width :])
+            yield rows[:, : self._width], arrival.ticket
 
     def forget(self) -> None:
         """Drop what has arrived and was not taken."""
@@ -222,7 +224,7 @@ class GradientExchange(Generic[Ticket]):
         ticket: Ticket,
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum the rows in an all-reduce of their own, beside that of the gradients."""
-        rows = torch.empty(self._num_workers * _WIDTH, device=device)
+        rows = torch.empty(self._num_workers * self._full_width, device=device)
         self._write(row, rows)
         summed = self._sum(rows, lambda: rows)
 
@@ -239,15 +241,20 @@ class GradientExchange(Generic[Ticket]):
 
     def _newest_counts(self) -> torch.Tensor:
         """Return the counts of all workers, where the gradients are."""
-        return self._rows(self._newest)[:, WIDTH:]
+        return self._rows(self._newest)[:, self._width :]
 
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the rows one below the other."""
-        return rows.view(self._num_workers, _WIDTH)
+        return rows.view(self._num_workers, self._full_width)
+
+    @property
+    def _full_width(self) -> int:
+        """Numbers that travel for each worker: its row, and its counts."""
+        return self._width + COUNT_WIDTH
 
     def _carrier_for(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return a tensor for the bucket and the rows; buckets are rebuilt once at the start."""
-        length = buffer.numel() + self._num_workers * _WIDTH
+        length = buffer.numel() + self._num_workers * self._full_width
         old = self._carrier
         if (old.numel(), old.dtype, old.device) != (length, buffer.dtype, buffer.device):
             self._carrier = torch.empty(length, dtype=buffer.dtype, device=buffer.device)

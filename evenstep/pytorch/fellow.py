@@ -17,6 +17,7 @@ from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.pytorch.buffers import has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import check_hook, check_model
+from evenstep.pytorch.compatibility import check_normalisation
 from evenstep.pytorch.exchange import GradientExchange, UserHook
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.hooking import register
@@ -73,3 +74,41 @@ class Fellow:
         # what a callback asks for comes last of all.
         queue = torch.autograd.Variable._execution_engine.queue_callback
         queue(lambda: queue(self._timer.resume))
+
+
+class Fellows:
+    """The further models of a balancer; the first one leads."""
+
+    def __init__(
+        self,
+        first: DistributedDataParallel,
+        leader: GradientExchange[Any],
+        timer: Timer,
+        handed: Handed,
+    ) -> None:
+        self._first = first
+        self._leader = leader
+        self._timer = timer
+        self._handed = handed
+        self._fellows: list[Fellow] = []
+
+    @property
+    def models(self) -> list[DistributedDataParallel]:
+        return [fellow.model for fellow in self._fellows]
+
+    def add(
+        self,
+        model: DistributedDataParallel,
+        comm_hook: UserHook | None,
+        minimum: int,
+        mode: str,
+    ) -> None:
+        """Weigh the gradients of a further model, too."""
+        check_fellow(model, self._first, minimum)
+        check_normalisation(model, mode)
+        self._fellows.append(Fellow(model, self._leader, self._timer, self._handed, comm_hook))
+
+    def require_none(self, what: str) -> None:
+        """Raise InvalidSetting, saying what goes with one model, where there are further ones."""
+        if self._fellows:
+            raise InvalidSetting(f"{what}, got {len(self._fellows)} further ones")

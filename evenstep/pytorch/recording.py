@@ -17,19 +17,7 @@ from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 class Recorder:
     """Writes each iteration once its reports are known; an error of the disk ends the log only."""
 
-    def __init__(
-        self, path: str, balancer: Balancer, mode: str, predictor: str, source: str
-    ) -> None:
-        header = Header(
-            source=source,
-            job="ddp",
-            workers=balancer.workers,
-            total=balancer.total,
-            policy=short_form(balancer.policy),
-            predictor=predictor,
-            created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            settings={"mode": mode},
-        )
+    def __init__(self, path: str, header: Header) -> None:
         self._writer: RunLogWriter | None = RunLogWriter(path, header)
         self._before: Reports | None = None
         self.failure: OSError | None = None
@@ -74,3 +62,22 @@ class Recorder:
             except OSError as error:
                 self.failure = error
             self._writer = None
+
+
+def make_recorder(
+    path: str | None, balancer: Balancer, source: str, mode: str, predictor: str, job: str = "ddp"
+) -> Recorder | None:
+    """Return the recorder of a training with the settings of a balancer, if it has a path."""
+    if path is None:
+        return None
+    header = Header(
+        source=source,
+        job=job,
+        workers=balancer.workers,
+        total=balancer.total,
+        policy=short_form(balancer.policy),
+        predictor=predictor,
+        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        settings={"mode": mode},
+    )
+    return Recorder(path, header)

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from evenstep.balancer import Balancer
-from evenstep.core.arrays import as_floats, as_ints
+from evenstep.core.arrays import Ints, as_floats, as_ints
 from evenstep.core.limits import UNLIMITED
+from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.errors import StateFileError
 
@@ -27,12 +28,32 @@ class Memory:
 
 def save(core: Balancer, last: Reports | None, iteration: int) -> dict[str, Any]:
     """Return all of it in plain numbers and strings; what one worker saves fits all."""
-    state: dict[str, Any] = {
-        "iteration": iteration,
-        "total": core.total,
-        "workers": list(core.workers),
-        "balancer": {name: array.tolist() for name, array in core.state().items()},
-    }
+    learned = {name: array.tolist() for name, array in core.state().items()}
+    return {"balancer": learned, **_common(core.total, core.workers, last, iteration)}
+
+
+def save_plan(
+    plan: Plan, workers: Sequence[str], last: Reports | None, iteration: int
+) -> dict[str, Any]:
+    """Return what a checkpoint keeps where all that was learned is with a coordinator."""
+    return {"sizes": plan.sizes.tolist(), **_common(plan.total, workers, last, iteration)}
+
+
+def saved_sizes(state: Mapping[str, Any], workers: Sequence[str], total: int) -> Ints | None:
+    """Return the sizes that these workers had in a checkpoint; None if it was made by others."""
+    _require(state, "iteration", "total", "workers", "sizes")
+    _check_total(state["total"], total)
+    if sorted(state["workers"]) != sorted(workers):
+        return None
+    sizes = dict(zip(state["workers"], state["sizes"], strict=True))
+    return as_ints([sizes[worker] for worker in workers])
+
+
+def _common(
+    total: int, workers: Sequence[str], last: Reports | None, iteration: int
+) -> dict[str, Any]:
+    """Return what every checkpoint has."""
+    state: dict[str, Any] = {"iteration": iteration, "total": total, "workers": list(workers)}
     if last is not None:
         state["reports"] = {
             "speeds": None if last.speeds is None else last.speeds.tolist(),
@@ -43,21 +64,14 @@ def save(core: Balancer, last: Reports | None, iteration: int) -> dict[str, Any]
 
 def restore(core: Balancer, state: Mapping[str, Any]) -> None:
     """Let a balancer take up a checkpoint, also one of other workers: they go by their names."""
-    try:
-        total, workers, saved = state["total"], state["workers"], state["balancer"]
-    except (KeyError, TypeError):
-        raise StateFileError(
-            "the state of a balancer must have total, workers and balancer, "
-            f"got {', '.join(map(str, state)) or 'nothing'}"
-        ) from None
-    if total != core.total:
-        raise StateFileError(f"total must be that of the checkpoint, {total}, got {core.total}")
+    _require(state, "total", "workers", "balancer")
+    _check_total(state["total"], core.total)
     fresh = core.state()
     arrays = {
         name: np.array(values, dtype=fresh[name].dtype)
-        for name, values in saved.items() if name in fresh
+        for name, values in state["balancer"].items() if name in fresh
     }  # fmt: skip
-    core.restore(arrays, workers, last_reports(state, core.workers).caps)
+    core.restore(arrays, state["workers"], last_reports(state, core.workers).caps)
 
 
 def remembered(state: Mapping[str, Any], worker: str) -> Memory:
@@ -82,3 +96,16 @@ def last_reports(state: Mapping[str, Any], workers: Sequence[str]) -> Reports:
         speeds=as_floats(speeds) if len(speeds) == len(known) else None,
         caps=as_ints([UNLIMITED if memory.cap is None else memory.cap for memory in known]),
     )
+
+
+def _require(state: Mapping[str, Any], *names: str) -> None:
+    if any(name not in state for name in names):
+        raise StateFileError(
+            f"the state of a balancer must have {', '.join(names[:-1])} and {names[-1]}, "
+            f"got {', '.join(map(str, state)) or 'nothing'}"
+        )
+
+
+def _check_total(saved: object, total: int) -> None:
+    if saved != total:
+        raise StateFileError(f"total must be that of the checkpoint, {saved}, got {total}")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from evenstep.balancer import Balancer
+from evenstep.coordination import JobCoordinator
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Even, ObserveOnly, Policy, Static, make_policy
 from evenstep.predictors import Predictor, make_predictor
@@ -87,6 +88,24 @@ def _comparable(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     return tuple(value) if isinstance(value, Iterable) else name_of(value)
+
+
+def choose_sizes(
+    minimum: int | None,
+    granularity: int | None,
+    straggler: str,
+    fewest: int,
+    coordinator: JobCoordinator | None,
+) -> tuple[int, int]:
+    """Return minimum and granularity: as given, as the job has them, or as the model needs them."""
+    if coordinator is not None:
+        default = coordinator.settings.minimum, coordinator.settings.granularity
+    else:
+        default = 0 if straggler == "bench" else fewest, 1
+    return (
+        default[0] if minimum is None else minimum,
+        default[1] if granularity is None else granularity,
+    )
 
 
 def choose_policy(

@@ -11,9 +11,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import torch.distributed as dist
 
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from evenstep.pytorch.boundary import Boundary
 
 ACTIONS = ("advise", "bench", "restart")
 _PATIENCE = 10
@@ -64,6 +70,26 @@ class StragglerWatch:
     def found(self) -> int | None:
         """The worker to go on without, once the advice has been the same for long enough."""
         return self._worker if self._count >= self._patience else None
+
+
+class Restart:
+    """Lets the job go on without a straggler, where the user gave a checkpoint for that."""
+
+    def __init__(
+        self, checkpoint: Checkpoint | None, worker: int, group: dist.ProcessGroup
+    ) -> None:
+        self._checkpoint = checkpoint
+        self._worker = worker
+        self._group = group
+
+    def act_on(self, boundary: Boundary) -> None:
+        """End this worker if there is a straggler: all workers do so at once."""
+        straggler = boundary.straggler
+        if self._checkpoint is None or straggler is None:
+            return
+        self._checkpoint()
+        dist.barrier(self._group)
+        leave(self._worker, boundary.workers[straggler], straggler)
 
 
 def leave(worker: int, name: str, straggler: int) -> None:

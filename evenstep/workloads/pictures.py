@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,9 +100,9 @@ def _read_npz(file: Path) -> list[Any]:
             return [archive[name] for name in _ARRAYS]
     except OSError as error:
         raise DataFileError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        if isinstance(error, DataFileError):
-            raise
+    except DataFileError:
+        raise
+    except (ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise DataFileError(f"{file}: must be an .npz file of arrays: {error}") from error
 
 

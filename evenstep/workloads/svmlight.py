@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -91,7 +92,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 sample = line.partition("#")[0].strip()
                 if sample:
                     yield number, sample
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataFileError(f"{path}: must be text, or text that gzip packed: {error}") from error
     except OSError as error:
         raise DataFileError(f"{path}: cannot be read: {error.strerror}") from error

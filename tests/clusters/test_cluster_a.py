@@ -88,6 +88,14 @@ def test_a_degraded_line_takes_four_times_as_long_and_only_to_the_m60s():
     assert cluster.changes_at == 150
 
 
+def test_the_name_says_whose_times_they_are():
+    assert [ClusterA(model=model).make().name for model in MODELS] == [
+        "Cluster-A, inception_v3 (times of InceptionV3 at 256 px)",
+        "Cluster-A, resnet32 (times of ResNet18 at 32 px)",
+        "Cluster-A, cifarnet (times of CIFAR10_CNN at 32 px)",
+    ]
+
+
 def test_seeds_and_noise():
     first, again, other = (ClusterA().make(seed=s).conditions(3, 0.0).noise for s in (1, 1, 2))
     assert (first == again).all()

@@ -43,9 +43,9 @@ def test_a_number_of_workers_may_be_given_apart():
 
 
 def test_cluster_a_has_the_times_of_what_is_trained_where_it_knows_them():
-    assert make_cluster("A", model="resnet32").name == "Cluster-A, resnet32"
-    assert make_cluster("A:model=cifarnet", model="resnet32").name == "Cluster-A, cifarnet"
-    assert make_cluster("A", model="svm").name == "Cluster-A, inception_v3"
+    assert make_cluster("A", model="resnet32").name.startswith("Cluster-A, resnet32")
+    assert make_cluster("A:model=cifarnet", model="resnet32").name.startswith("Cluster-A, cifarnet")
+    assert make_cluster("A", model="svm").name.startswith("Cluster-A, inception_v3")
     assert make_cluster("B", model="resnet32").num_workers == 32
 
 

@@ -54,3 +54,20 @@ def test_newest_plans_are_held():
     assert holding.numbered(3).size_of("c") == 0
     with pytest.raises(OutOfTurn, match="must be one of those held, 3, 4"):
         holding.numbered(2)
+
+
+def test_agreement_fails_as_soon_as_a_member_has_gone_past_it():
+    agreements = Agreements()
+    agreements.say("a", 4, 3)
+    agreements.go_on("b", 4)
+    agreements.settle("ab")
+    assert agreements.outcome(4) is None
+    agreements.go_on("b", 5)
+    agreements.settle("ab")
+    assert agreements.outcome(4) == FAILED
+    # Who comes back to an earlier iteration is waited for there again.
+    agreements.say("a", 6, 3)
+    agreements.go_on("b", 9)
+    agreements.forget("b")
+    agreements.settle("ab")
+    assert agreements.outcome(6) is None

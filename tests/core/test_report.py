@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenstep.core.limits import UNLIMITED
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.errors import EvenstepError, InvalidReport, MembershipError
 
@@ -121,6 +122,19 @@ def test_gathered_reports_are_in_the_order_of_the_workers():
     assert gathered.memory.tolist() == [0.2, 0.6, 1.0]
     np.testing.assert_array_equal(gathered.device_memory, [NAN, 0.7, NAN])
     gathered.check()
+
+
+def test_caps_are_gathered_where_anybody_has_one():
+    reports = {"a": Report("a", 3, cap=40), "b": Report("b", 3)}
+    caps = Reports.gather(reports, ["b", "a"]).caps
+    assert caps is not None and caps.tolist() == [UNLIMITED, 40]
+    assert Reports.gather({"b": Report("b", 3)}, ["b"]).caps is None
+
+
+@pytest.mark.parametrize("cap", [-1, 1.5, True, 2**60])
+def test_a_cap_that_cannot_be_true_is_refused(cap):
+    with pytest.raises(InvalidReport, match="cap of worker a must be an integer from 0 to"):
+        Report("a", 3, cap=cap)
 
 
 def test_an_unknown_worker_is_refused():

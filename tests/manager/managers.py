@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,17 +24,23 @@ PATIENCE = 20.0
 class Manager:
     """A manager process; `restart` starts it again on the same port."""
 
-    def __init__(self, *options: object, log: Path) -> None:
+    def __init__(
+        self, *options: object, log: Path, code: str | None = None, http: bool = True
+    ) -> None:
         self._options = [str(option) for option in options]
+        self._run = ["-m", "evenstep"] if code is None else ["-c", code]
+        if http and "--http" not in self._options:
+            self._options += ["--http", "127.0.0.1:0"]
         self._log = log
         self.address = "127.0.0.1:0"
+        self.url = ""
         self.start()
 
     def start(self) -> None:
         listen = [] if "--listen" in self._options else ["--listen", self.address]
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "evenstep", "manager", *listen, *self._options],
+                [sys.executable, *self._run, "manager", *listen, *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -43,12 +51,16 @@ class Manager:
         self.said = self.process.stdout.readline()
         assert "listening on" in self.said, self.log
         self.address = self.said.split("listening on ")[1].split(",")[0].strip()
+        if "--http" in self._options and "off" not in self._options:
+            self.url = self.process.stdout.readline().split("seen on ")[1].strip()
 
     def kill(self) -> None:
         """End it at once, if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
-            self.process.communicate()
+            self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
     def stop(self, number: int = signal.SIGTERM) -> str:
         """Stop it, and return what it says last."""
@@ -57,6 +69,16 @@ class Manager:
         said, _ = self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == 0, self.log
         return said
+
+    def get(self, path: str, **headers: str) -> tuple[int, str]:
+        """Return the status and the text of a page on the HTTP port."""
+        request = urllib.request.Request(self.url + path, headers=headers)
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
 
     def status(self) -> dict[str, Any]:
         """Return the jobs by name, as the command line tells them."""
@@ -80,8 +102,8 @@ class Manager:
 
 
 @contextlib.contextmanager
-def running(*options: object, log: Path) -> Iterator[Manager]:
-    manager = Manager(*options, log=log)
+def running(*options: object, log: Path, **how: Any) -> Iterator[Manager]:
+    manager = Manager(*options, log=log, **how)
     try:
         yield manager
     finally:

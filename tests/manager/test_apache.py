@@ -84,7 +84,12 @@ def test_refusals_are_exceptions_of_the_file(manager, job):
             client.join(ttypes.Entry(job, "a", 0, 10.0))
         assert unknown.value.problem == ttypes.Problem.UNKNOWN_JOB
         with pytest.raises(ttypes.Refused, match="settings must be given"):
-            client.create(job, None)
+            client.create(job, None, None)
+        settings = ttypes.Settings(workers=2, total=60)
+        with pytest.raises(ttypes.Refused, match=f"a job to reuse must be there, got {job}-x"):
+            client.create(job, settings, f"{job}-x")
+        with pytest.raises(ttypes.Refused, match="a job to reuse must be there"):
+            client.join(ttypes.Entry(job, "a", 0, 10.0, settings, reuse=f"{job}-x"))
 
 
 def test_generated_code_is_that_of_our_file():

@@ -8,16 +8,15 @@ from dataclasses import replace
 import pytest
 
 from evenstep.coordination.holding import Held
-from evenstep.errors import Refused
-from tests.manager.managers import boundary, refused, running, said, together, until
+from evenstep.errors import Refused, Unplanned
+from tests.manager.managers import PATIENCE, boundary, refused, running, said, together, until
 
 EMA = {"policy": "proportional", "predictor": "ema"}
 
 
 def cut(client):
     """Break a client's line as a network would, so that it does not come back by itself."""
-    client._closed = True
-    client._drop(None)
+    client._place.close()
 
 
 def test_silent_worker_leaves_its_share_to_the_others_and_comes_back(manager, job):
@@ -71,7 +70,7 @@ def test_worker_that_waits_for_longer_than_its_lease_stays(manager, job):
 def test_worker_whose_line_breaks_comes_back_by_itself_and_keeps_its_place(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
-    a._line._socket.shutdown(2)
+    a._place.line._socket.shutdown(2)
     # Nobody holds the training up: this is the last plan.
     assert a.boundary(said("a", 1)).number == 0
     until(lambda: a.connected, "a new line")
@@ -84,9 +83,9 @@ def test_client_takes_its_place_from_a_dead_connection_that_the_manager_still_ho
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
     # A line of which the other end hears nothing any more, as when a network is gone.
-    dead, a._line = a._line, None
-    with a._news:
-        a._news.notify()
+    dead, a._place.line = a._place.line, None
+    with a._place.news:
+        a._place.news.notify()
     until(lambda: a.connected, "a new line")
     boundary([a, b], 1)
     assert (a.workers, a.newest) == (("a", "b"), 0)
@@ -165,7 +164,7 @@ def test_manager_that_was_killed_goes_on_where_it_was(tmp_path):
             assert [plan.number for plan in plans] == [newest] * 2
         assert time.monotonic() - started < 10
         manager.start()
-        assert manager.said.endswith(", 1 jobs recovered\n")
+        assert manager.said.endswith(", 1 job recovered\n")
         until(lambda: all(client.connected for client in clients), "both to come back")
         after = boundary(clients, 30, 20.0, 10.0)
         assert [plan.total for plan in (*before, *after)] == [60] * 4
@@ -271,10 +270,11 @@ def test_damaged_files_are_set_aside_and_the_others_are_recovered(tmp_path):
         (state / ".good.job.npz.1234").write_bytes(b"a write that was torn")
         for _ in range(2):
             manager.start()
-            assert manager.said.endswith(", 1 jobs recovered\n")
+            assert manager.said.endswith(", 1 job recovered\n")
             assert list(manager.status()) == ["good"]
             manager.stop()
         for name, broken in damaged.items():
+            assert not (state / ".good.job.npz.1234").exists()
             aside = f"{name}.job.npz.damaged-1"
             assert manager.log.count(f"cannot be used and is now {aside}") == 1
             assert (state / aside).read_bytes() == broken
@@ -337,6 +337,40 @@ def test_workers_that_agree_keep_the_last_common_plan_when_the_manager_dies(tmp_
             assert [plan.number for plan in plans] == [common[0].number] * 2
         for client in clients:
             client.close()
+
+
+def test_agreement_that_a_worker_has_gone_past_fails_at_once(manager, job):
+    a, b = (manager.connect(job, w, workers=2, total=60, timeout=0.2) for w in "ab")
+    together(lambda: a.boundary(said("a", 0)), lambda: b.boundary(said("b", 0)))
+    a.boundary(said("a", 5))
+    # Its agreement on 1 was made without the manager, so b need not wait for it.
+    b.boundary(said("b", 1))
+    started = time.monotonic()
+    assert b.agree(1, timeout=PATIENCE).number == 0
+    assert "could not agree on the plan of iteration 1" in str(b.failure)
+    assert time.monotonic() - started < PATIENCE
+    a.leave(), b.leave()
+
+
+def test_worker_that_comes_back_holds_the_plans_that_others_may_still_use(manager, job):
+    a, b = (manager.connect(job, w, workers=2, total=60, **EMA) for w in "ab")
+    boundary([a, b], 0)
+    for k, speed in enumerate((10.0, 20.0, 30.0), start=1):
+        boundary([a, b], k, speed, 20.0)
+    cut(b)
+    until(lambda: not manager.status()[job]["workers"][1]["connected"], "the loss")
+    again = manager.connect(job, "b", iteration=4)
+    held = [(n, again.numbered(n).sizes.tolist()) for n in range(1, again.newest + 1)]
+    assert held == [(n, a.numbered(n).sizes.tolist()) for n in range(1, a.newest + 1)]
+    assert len(held) > 1
+    a.leave(), again.leave()
+
+
+def test_worker_without_a_plan_does_not_agree_on_one(manager, job):
+    a = manager.connect(job, "a", workers=2, total=60, timeout=0.1, agree=True)
+    with pytest.raises(Unplanned, match="has no plan yet: the plan of iteration 0 must come"):
+        a.boundary(said("a", 0))
+    a.leave()
 
 
 def test_lost_worker_of_one_job_does_not_slow_another(manager, job):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from evenstep.errors import StateFileError
-from evenstep.manager.job import Job
+from evenstep.manager.job import UNSAVED, Job
+from evenstep.manager.jobs import Jobs
 from evenstep.manager.saved import _parse, load_all, path_of, save
 from evenstep.manager.settings import Settings
 from tests.manager.managers import said
@@ -34,8 +35,55 @@ def test_job_is_the_same_after_a_restart(tmp_path, policy, predictor):
         for worker, speed in (("w0", 12.0), ("w1", 24.0)):
             either.report(said(worker, 3, speed), None, now=101.0)
     plans = [either.plan_for(3) for either in (job, again)]
-    made = [(plan.number, plan.sizes.tolist()) for plan in plans if plan is not None]
+    made = [plan.sizes.tolist() for plan in plans if plan is not None]
     assert made == [made[0]] * 2
+
+
+def test_new_plan_after_a_restart_has_no_number_of_one_made_after_the_save(tmp_path):
+    job = trained_job(Settings(2, 60, "proportional", "ema"))
+    save(tmp_path, job.saved())
+    (found,) = load_all(tmp_path, complain=pytest.fail)
+    again = Job.restored(found, now=100.0)
+    assert job.session is not None and again.session is not None
+    # What is known to all goes on under its number.
+    assert again.session.plan.number == job.session.plan.number == 2
+    for either, speed in ((job, 60.0), (again, 90.0)):
+        for worker, v in (("w0", 12.0), ("w1", speed)):
+            either.report(said(worker, 3, v), None, now=101.0)
+    assert job.session.plan.number == 3
+    assert again.session.plan.number == 2 + UNSAVED
+    # Nor does one that a worker tells of bring it down there again.
+    again.session.renumber(5)
+    assert again.session.plan.number == 2 + UNSAVED
+
+
+def test_manager_that_is_killed_twice_before_it_saves_gives_no_number_twice(tmp_path):
+    job = trained_job(Settings(2, 60, "proportional", "ema"))
+    save(tmp_path, job.saved())
+    numbers = []
+    for speed in (60.0, 90.0):
+        # What it makes after this is never saved.
+        jobs = Jobs(tmp_path)
+        jobs.recover(now=100.0)
+        again = jobs.find(job.name)
+        for worker, v in (("w0", 12.0), ("w1", speed)):
+            again.report(said(worker, 3, v), None, now=101.0)
+        assert again.session is not None
+        numbers.append(again.session.plan.number)
+        jobs.close()
+    assert numbers == [2 + UNSAVED, 2 + 2 * UNSAVED]
+
+
+def test_new_run_after_a_restart_has_numbers_of_its_own(tmp_path):
+    job = trained_job(Settings(2, 60, "proportional", "ema"))
+    for worker in ("w0", "w1"):
+        job.leave(worker)
+    save(tmp_path, job.saved())
+    (found,) = load_all(tmp_path, complain=pytest.fail)
+    again = Job.restored(found, now=100.0)
+    for worker in ("w0", "w1"):
+        again.join(worker, 0, 5.0, now=100.0)
+    assert again.session is not None and again.session.plan.number == 2 + UNSAVED
 
 
 def test_flipped_bit_is_found_or_harmless(tmp_path):

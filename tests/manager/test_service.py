@@ -298,7 +298,7 @@ def test_stop_is_clean_and_says_what_was_kept(tmp_path, number):
         until(lambda: manager.status()["j"]["workers"], "the worker")
         time.sleep(0.1)
         last = manager.stop(number)
-        assert last == f"evenstep manager: stopped; 1 jobs, kept in {tmp_path / 'state'}\n"
+        assert last == f"evenstep manager: stopped; kept 1 job in {tmp_path / 'state'}\n"
         waiting.join(5.0)
         assert not waiting.is_alive() and failed == []
         client.close()

@@ -21,6 +21,7 @@ from evenstep.core.plan import Decision
 from evenstep.errors import DivergedPlans
 from evenstep.measure.timer import HostTimer
 from evenstep.pytorch import Balancer
+from evenstep.pytorch.own_boundary import OwnBoundary
 from tests.pytorch.setup import (
     Indices,
     balanced,
@@ -161,6 +162,7 @@ def behind(num_iterations):
     """Stand in for a device that runs ahead: plans hold one iteration later."""
     table = [(1, 11), (2, 10), (3, 9), (4, 8), (5, 7)]
     with balanced(12, policy=cycle(*table)) as balancer:
+        assert isinstance(balancer._boundary, OwnBoundary)
         balancer._exchange._lag = balancer._boundary.core.delay = 1
         noted = note_reports(balancer)
         sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]

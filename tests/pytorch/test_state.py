@@ -74,7 +74,7 @@ def predictions(state, names):
         for _ in balancer.loader(Indices(TOTAL)):
             exchange(balancer)
         balancer.state_dict()
-        reports = balancer._boundary.last_reports
+        reports = balancer._boundary.account.last_reports
         assert reports is not None
         return reports.speeds
 

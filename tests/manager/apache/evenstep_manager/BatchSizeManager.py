@@ -28,11 +28,12 @@ class Iface(object):
         """
         pass
 
-    def create(self, job, settings):
+    def create(self, job, settings, reuse):
         """
         Parameters:
          - job
          - settings
+         - reuse
 
         """
         pass
@@ -120,21 +121,23 @@ class Client(Iface):
             raise result.refused
         return
 
-    def create(self, job, settings):
+    def create(self, job, settings, reuse):
         """
         Parameters:
          - job
          - settings
+         - reuse
 
         """
-        self.send_create(job, settings)
+        self.send_create(job, settings, reuse)
         self.recv_create()
 
-    def send_create(self, job, settings):
+    def send_create(self, job, settings, reuse):
         self._oprot.writeMessageBegin('create', TMessageType.CALL, self._seqid)
         args = create_args()
         args.job = job
         args.settings = settings
+        args.reuse = reuse
         args.write(self._oprot)
         self._oprot.writeMessageEnd()
         self._oprot.trans.flush()
@@ -415,7 +418,7 @@ class Processor(Iface, TProcessor):
         iprot.readMessageEnd()
         result = create_result()
         try:
-            self._handler.create(args.job, args.settings)
+            self._handler.create(args.job, args.settings, args.reuse)
             msg_type = TMessageType.REPLY
         except TTransport.TTransportException:
             raise
@@ -735,13 +738,15 @@ class create_args(object):
     Attributes:
      - job
      - settings
+     - reuse
 
     """
 
 
-    def __init__(self, job=None, settings=None,):
+    def __init__(self, job=None, settings=None, reuse=None,):
         self.job = job
         self.settings = settings
+        self.reuse = reuse
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -763,6 +768,11 @@ class create_args(object):
                     self.settings.read(iprot)
                 else:
                     iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.STRING:
+                    self.reuse = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -780,6 +790,10 @@ class create_args(object):
         if self.settings is not None:
             oprot.writeFieldBegin('settings', TType.STRUCT, 2)
             self.settings.write(oprot)
+            oprot.writeFieldEnd()
+        if self.reuse is not None:
+            oprot.writeFieldBegin('reuse', TType.STRING, 3)
+            oprot.writeString(self.reuse.encode('utf-8') if sys.version_info[0] == 2 else self.reuse)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -802,6 +816,7 @@ create_args.thrift_spec = (
     None,  # 0
     (1, TType.STRING, 'job', 'UTF8', None, ),  # 1
     (2, TType.STRUCT, 'settings', [Settings, None], None, ),  # 2
+    (3, TType.STRING, 'reuse', 'UTF8', None, ),  # 3
 )
 
 
@@ -1609,11 +1624,11 @@ class status_result(object):
             if fid == 0:
                 if ftype == TType.LIST:
                     self.success = []
-                    (_etype24, _size21) = iprot.readListBegin()
-                    for _i25 in range(_size21):
-                        _elem26 = JobStatus()
-                        _elem26.read(iprot)
-                        self.success.append(_elem26)
+                    (_etype31, _size28) = iprot.readListBegin()
+                    for _i32 in range(_size28):
+                        _elem33 = JobStatus()
+                        _elem33.read(iprot)
+                        self.success.append(_elem33)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -1635,8 +1650,8 @@ class status_result(object):
         if self.success is not None:
             oprot.writeFieldBegin('success', TType.LIST, 0)
             oprot.writeListBegin(TType.STRUCT, len(self.success))
-            for iter27 in self.success:
-                iter27.write(oprot)
+            for iter34 in self.success:
+                iter34.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.refused is not None:

@@ -262,17 +262,19 @@ class Entry(object):
      - lease
      - settings
      - instance
+     - reuse
 
     """
 
 
-    def __init__(self, job=None, worker=None, iteration=None, lease=None, settings=None, instance=None,):
+    def __init__(self, job=None, worker=None, iteration=None, lease=None, settings=None, instance=None, reuse=None,):
         self.job = job
         self.worker = worker
         self.iteration = iteration
         self.lease = lease
         self.settings = settings
         self.instance = instance
+        self.reuse = reuse
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -314,6 +316,11 @@ class Entry(object):
                     self.instance = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
                 else:
                     iprot.skip(ftype)
+            elif fid == 7:
+                if ftype == TType.STRING:
+                    self.reuse = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -348,6 +355,10 @@ class Entry(object):
             oprot.writeFieldBegin('instance', TType.STRING, 6)
             oprot.writeString(self.instance.encode('utf-8') if sys.version_info[0] == 2 else self.instance)
             oprot.writeFieldEnd()
+        if self.reuse is not None:
+            oprot.writeFieldBegin('reuse', TType.STRING, 7)
+            oprot.writeString(self.reuse.encode('utf-8') if sys.version_info[0] == 2 else self.reuse)
+            oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
 
@@ -376,11 +387,12 @@ class Report(object):
      - memory
      - device_memory
      - plan
+     - cap
 
     """
 
 
-    def __init__(self, iteration=None, batch_size=None, batch_processing_time=None, cpu=None, memory=None, device_memory=None, plan=None,):
+    def __init__(self, iteration=None, batch_size=None, batch_processing_time=None, cpu=None, memory=None, device_memory=None, plan=None, cap=None,):
         self.iteration = iteration
         self.batch_size = batch_size
         self.batch_processing_time = batch_processing_time
@@ -388,6 +400,7 @@ class Report(object):
         self.memory = memory
         self.device_memory = device_memory
         self.plan = plan
+        self.cap = cap
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -433,6 +446,11 @@ class Report(object):
                     self.plan = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 8:
+                if ftype == TType.I64:
+                    self.cap = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -470,6 +488,10 @@ class Report(object):
         if self.plan is not None:
             oprot.writeFieldBegin('plan', TType.I64, 7)
             oprot.writeI64(self.plan)
+            oprot.writeFieldEnd()
+        if self.cap is not None:
+            oprot.writeFieldBegin('cap', TType.I64, 8)
+            oprot.writeI64(self.cap)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -612,14 +634,16 @@ class Membership(object):
      - iteration
      - settings
      - plan
+     - recent
 
     """
 
 
-    def __init__(self, iteration=None, settings=None, plan=None,):
+    def __init__(self, iteration=None, settings=None, plan=None, recent=None,):
         self.iteration = iteration
         self.settings = settings
         self.plan = plan
+        self.recent = recent
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -647,6 +671,17 @@ class Membership(object):
                     self.plan.read(iprot)
                 else:
                     iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.LIST:
+                    self.recent = []
+                    (_etype17, _size14) = iprot.readListBegin()
+                    for _i18 in range(_size14):
+                        _elem19 = Plan()
+                        _elem19.read(iprot)
+                        self.recent.append(_elem19)
+                    iprot.readListEnd()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -668,6 +703,13 @@ class Membership(object):
         if self.plan is not None:
             oprot.writeFieldBegin('plan', TType.STRUCT, 3)
             self.plan.write(oprot)
+            oprot.writeFieldEnd()
+        if self.recent is not None:
+            oprot.writeFieldBegin('recent', TType.LIST, 4)
+            oprot.writeListBegin(TType.STRUCT, len(self.recent))
+            for iter20 in self.recent:
+                iter20.write(oprot)
+            oprot.writeListEnd()
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -831,11 +873,11 @@ class JobStatus(object):
             elif fid == 5:
                 if ftype == TType.LIST:
                     self.workers = []
-                    (_etype17, _size14) = iprot.readListBegin()
-                    for _i18 in range(_size14):
-                        _elem19 = WorkerStatus()
-                        _elem19.read(iprot)
-                        self.workers.append(_elem19)
+                    (_etype24, _size21) = iprot.readListBegin()
+                    for _i25 in range(_size21):
+                        _elem26 = WorkerStatus()
+                        _elem26.read(iprot)
+                        self.workers.append(_elem26)
                     iprot.readListEnd()
                 else:
                     iprot.skip(ftype)
@@ -874,8 +916,8 @@ class JobStatus(object):
         if self.workers is not None:
             oprot.writeFieldBegin('workers', TType.LIST, 5)
             oprot.writeListBegin(TType.STRUCT, len(self.workers))
-            for iter20 in self.workers:
-                iter20.write(oprot)
+            for iter27 in self.workers:
+                iter27.write(oprot)
             oprot.writeListEnd()
             oprot.writeFieldEnd()
         if self.plan is not None:
@@ -923,6 +965,7 @@ Entry.thrift_spec = (
     (4, TType.DOUBLE, 'lease', None, None, ),  # 4
     (5, TType.STRUCT, 'settings', [Settings, None], None, ),  # 5
     (6, TType.STRING, 'instance', 'UTF8', None, ),  # 6
+    (7, TType.STRING, 'reuse', 'UTF8', None, ),  # 7
 )
 all_structs.append(Report)
 Report.thrift_spec = (
@@ -934,6 +977,7 @@ Report.thrift_spec = (
     (5, TType.DOUBLE, 'memory', None, None, ),  # 5
     (6, TType.DOUBLE, 'device_memory', None, None, ),  # 6
     (7, TType.I64, 'plan', None, None, ),  # 7
+    (8, TType.I64, 'cap', None, None, ),  # 8
 )
 all_structs.append(Plan)
 Plan.thrift_spec = (
@@ -950,6 +994,7 @@ Membership.thrift_spec = (
     (1, TType.I64, 'iteration', None, None, ),  # 1
     (2, TType.STRUCT, 'settings', [Settings, None], None, ),  # 2
     (3, TType.STRUCT, 'plan', [Plan, None], None, ),  # 3
+    (4, TType.LIST, 'recent', (TType.STRUCT, [Plan, None], False), None, ),  # 4
 )
 all_structs.append(WorkerStatus)
 WorkerStatus.thrift_spec = (

@@ -1,0 +1,93 @@
+"""The course of a job: the boundaries that it closed, counted, and the last of them as it was."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.balancer import Balancer
+from evenstep.core.arrays import Floats
+from evenstep.core.plan import Plan
+from evenstep.core.report import Reports
+from evenstep.runlog.iteration_row import speeds_of
+
+BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds up to which decisions are counted together; those above the last are counted too."""
+
+
+@dataclass(frozen=True, eq=False)
+class Boundary:
+    """A closed boundary: what the workers said of iteration k-1, and the plan of iteration k.
+
+    Nothing in it changes any more, so it may be read on any thread.
+    """
+
+    workers: tuple[str, ...]
+    """The order of the arrays."""
+    reports: Reports
+    plan: Plan
+    closed: float
+    """When, in seconds of a clock that does not jump."""
+    seconds: float
+    """How long it took to decide."""
+
+    @property
+    def iteration(self) -> int:
+        """k: the iteration about to start."""
+        return self.reports.iteration
+
+    @property
+    def waiting(self) -> Floats:
+        """Seconds that each worker waited for the slowest in k-1; NaN where unknown."""
+        return waiting_of(self.reports.times)
+
+    @property
+    def predicted_speeds(self) -> Floats:
+        """v of iteration k that the plan counts on; NaN where it does not say."""
+        plan = self.plan
+        unknown = np.full(len(plan.sizes), np.nan)
+        times = plan.predicted_times
+        return unknown if times is None else speeds_of(plan.sizes, times)
+
+
+class Course:
+    """Counts the decisions of a job while they are made."""
+
+    def __init__(self) -> None:
+        self.last: Boundary | None = None
+        """None while the job does not run."""
+        self.num_iterations = 0
+        self.num_plan_changes = 0
+        self.decision_seconds = 0.0
+        self.decisions = [0] * (len(BUCKETS) + 1)
+        """Decisions by how long they took: up to each of `BUCKETS`, and longer."""
+
+    def decide(self, balancer: Balancer, reports: Reports) -> Boundary:
+        """Let the balancer decide, and note how that went."""
+        began = time.perf_counter()
+        plan = balancer.decide(reports)
+        seconds = time.perf_counter() - began
+        if self.last is not None and self.last.plan.number != plan.number:
+            self.num_plan_changes += 1
+        self.last = Boundary(balancer.workers, reports, plan, time.monotonic(), seconds)
+        self.num_iterations += 1
+        self.decision_seconds += seconds
+        self.decisions[bisect_left(BUCKETS, seconds)] += 1
+        return self.last
+
+    def end(self) -> None:
+        """Note that the job does not run any more; the counts stay."""
+        self.last = None
+
+
+def waiting_of(times: Floats) -> Floats:
+    """Return how long each worker waits for the slowest of an iteration, in seconds.
+
+    >>> waiting_of(np.array([0.5, np.nan, 2.0]))
+    array([1.5, nan, 0. ])
+    """
+    slowest = np.fmax.reduce(times) if len(times) else np.nan
+    return np.asarray(slowest - times)

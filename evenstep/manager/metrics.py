@@ -1,0 +1,179 @@
+"""A snapshot of the manager as Prometheus wants it.
+
+It is written on a thread of its own, which lets the manager's go first: with a thousand workers
+there are five thousand lines, and nobody shall wait at a boundary for them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
+
+from evenstep.manager.course import BUCKETS
+from evenstep.manager.snapshot import JobSnapshot, Snapshot
+
+Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+
+OTHERS: dict[str, tuple[Family, str]] = {
+    "connections": (GaugeMetricFamily, "Connections to the Thrift port."),
+    "http_connections": (GaugeMetricFamily, "Connections to the HTTP port."),
+    "event_followers": (GaugeMetricFamily, "Connections that follow the event stream."),
+    "run_log_failures": (CounterMetricFamily, "Run logs that ended early because of the disk."),
+    "run_log_left_out": (
+        CounterMetricFamily,
+        "Iterations that are in no run log because the disk was too slow.",
+    ),
+}
+"""What other parts of a manager have to show, each with its meaning."""
+
+_PER_JOB: list[tuple[str, Family, str, Callable[[JobSnapshot], float]]] = [
+    ("members", GaugeMetricFamily, "Workers of the job.", lambda job: len(job.members)),
+    ("connected", GaugeMetricFamily, "Those that are connected.", lambda job: job.num_connected),
+    ("iteration", GaugeMetricFamily, "k of the open boundary.", lambda job: job.iteration),
+    ("iterations", CounterMetricFamily, "Those with a plan.", lambda job: job.num_iterations),
+    (
+        "plan_changes",
+        CounterMetricFamily,
+        "Plans with a new number.",
+        lambda job: job.num_plan_changes,
+    ),
+]
+
+_AT_ONCE = 25
+"""Lines after which other threads have their turn; less than a millisecond of work."""
+_PAUSE = 0.0002
+
+
+class _Collected(Collector):
+    """What `prometheus_client` writes down: a snapshot, and nothing that is kept."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        jobs = self._snapshot.jobs
+        yield from manager_families(self._snapshot)
+        yield from job_families(jobs)
+        for family in worker_families(jobs):
+            family.samples = _Polite(family.samples)
+            yield family
+
+
+class _Polite(list[Sample]):
+    """Lines that are gone through with a pause from time to time."""
+
+    def __iter__(self) -> Iterator[Sample]:
+        for i, sample in enumerate(super().__iter__(), start=1):
+            if i % _AT_ONCE == 0:
+                time.sleep(_PAUSE)
+            yield sample
+
+
+def render(snapshot: Snapshot, accept: str = "") -> tuple[bytes, str]:
+    """Return the text of all metrics, and its content type, for an Accept header."""
+    try:
+        return _encoded(snapshot, accept)
+    except (TypeError, ValueError):
+        # An Accept header with a version that is none.
+        return _encoded(snapshot, "")
+
+
+def _encoded(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+    encode, content_type = choose_encoder(accept)
+    return encode(_Collected(snapshot)), content_type
+
+
+def manager_families(snapshot: Snapshot) -> Iterator[Metric]:
+    """Yield the figures of the manager itself."""
+    jobs = GaugeMetricFamily("evenstep_jobs", "Jobs by state.", labels=["state"])
+    num_running = sum(job.plan is not None for job in snapshot.jobs)
+    num_gathering = len(snapshot.jobs) - num_running
+    jobs.add_metric(["running"], num_running)
+    jobs.add_metric(["gathering"], num_gathering)
+    jobs.add_metric(["idle"], snapshot.num_jobs - num_running - num_gathering)
+    yield jobs
+    refused = CounterMetricFamily(
+        "evenstep_refused_requests", "Requests that were refused.", labels=["problem"]
+    )
+    for problem, count in snapshot.refused.items():
+        refused.add_metric([problem], count)
+    yield refused
+    yield CounterMetricFamily(
+        "evenstep_leases_lost",
+        "Workers that were silent longer than their lease.",
+        value=snapshot.num_leases_lost,
+    )
+    yield CounterMetricFamily(
+        "evenstep_state_write_failures",
+        "Times that a job could not be written to --state.",
+        value=snapshot.num_write_failures,
+    )
+    for name, value in snapshot.others.items():
+        make, meaning = OTHERS[name]
+        yield make(f"evenstep_{name}", meaning, value=value)
+
+
+def job_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
+    """Yield the figures of jobs that have workers."""
+    for name, make, meaning, value_of in _PER_JOB:
+        family = make(f"evenstep_{name}", meaning, labels=["job"])
+        for job in jobs:
+            family.add_metric([job.job], value_of(job))
+        yield family
+    decisions = HistogramMetricFamily(
+        "evenstep_decision_seconds", "How long it took to decide on a plan.", labels=["job"]
+    )
+    bounds = [*map(str, BUCKETS), "+Inf"]
+    for job in jobs:
+        cumulative = accumulate(job.decisions)
+        decisions.add_metric(
+            [job.job],
+            buckets=[(bound, float(n)) for bound, n in zip(bounds, cumulative, strict=True)],
+            sum_value=job.decision_seconds,
+        )
+    yield decisions
+
+
+def worker_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
+    """Yield the figures of workers; what is unknown of one is left out."""
+    sizes = _per_worker("batch_size", "Samples of the worker in an iteration of the newest plan.")
+    times = _per_worker(
+        "batch_processing_time_seconds", "The worker's own work in the last iteration, unwaited."
+    )
+    waiting = _per_worker(
+        "waiting_time_seconds", "Time that the worker waited for the slowest in the last iteration."
+    )
+    speeds = _per_worker(
+        "predicted_speed", "Samples a second that are predicted for the worker's next iteration."
+    )
+    for job in jobs:
+        if job.plan is not None:
+            _add(sizes, job, job.planned, job.plan.sizes.tolist())
+        time.sleep(_PAUSE)
+        last = job.last
+        if last is not None:
+            _add(times, job, last.workers, last.reports.times.tolist())
+            _add(waiting, job, last.workers, last.waiting.tolist())
+            _add(speeds, job, last.workers, last.predicted_speeds.tolist())
+    yield from (sizes, times, waiting, speeds)
+
+
+def _per_worker(name: str, meaning: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"evenstep_{name}", meaning, labels=["job", "worker"])
+
+
+def _add(
+    family: GaugeMetricFamily, job: JobSnapshot, workers: Sequence[str], values: Iterable[float]
+) -> None:
+    members = frozenset(job.members)
+    for worker, value in zip(workers, values, strict=True):
+        if math.isfinite(value) and worker in members:
+            family.add_metric([job.job, worker], value)

@@ -1,0 +1,82 @@
+"""The boundary of workers that plan for themselves: the same reports, the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.balancer import Balancer as CoreBalancer
+from evenstep.core.plan import Plan
+from evenstep.core.report import Reports
+from evenstep.policies.policy import Policy
+from evenstep.pytorch.account import Account
+from evenstep.pytorch.iteration import Exchanged
+from evenstep.pytorch.saved import Memory, last_reports, remembered, restore, save
+from evenstep.pytorch.straggler import StragglerWatch
+from evenstep.transports.slots import Row, check_digests, read_rows
+
+_NOTHING: Row = np.zeros(0, dtype=np.float32)
+
+
+class OwnBoundary:
+    """What every worker does alike with everybody's reports: so all come to the same plan."""
+
+    first = 0
+    slot_width = 0
+
+    def __init__(self, core: CoreBalancer, account: Account) -> None:
+        self.core = core
+        self.account = account
+        self._straggler = StragglerWatch()
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of all workers, in the order of their ranks."""
+        return self.core.workers
+
+    @property
+    def policy(self) -> Policy[Any]:
+        """The policy behind the plans."""
+        return self.core.policy
+
+    @property
+    def plan(self) -> Plan:
+        """The newest plan."""
+        return self.core.plan
+
+    @property
+    def straggler(self) -> int | None:
+        """The worker that the job had better go on without."""
+        return self._straggler.found
+
+    def slot(self) -> Row:
+        """Return nothing: the report says all."""
+        return _NOTHING
+
+    def take(self, rows: NDArray[np.float32], done: Exchanged) -> None:
+        """Take the rows of all workers about an iteration whose gradients were exchanged."""
+        check_digests(rows, done.plan, done.place)
+        self.learn(read_rows(rows, done.iteration + 1), done)
+
+    def learn(self, reports: Reports, done: Exchanged) -> None:
+        """Learn from the reports about an iteration, and plan anew."""
+        self.account.add(reports, done)
+        if reports.speeds is not None or not self.core.policy.uses_speeds:
+            self._straggler.observe(self.core.decide(reports))
+
+    def meet(self) -> None:
+        """Do nothing: the rows of the gradient exchange said all."""
+
+    def state(self, iteration: int) -> dict[str, Any]:
+        """Return everything learned, for a checkpoint."""
+        return save(self.core, self.account.last_reports, iteration)
+
+    def restore(self, state: Mapping[str, Any], worker: int) -> Memory:
+        """Take up a checkpoint, and return what it has on one of the workers."""
+        restore(self.core, state)
+        self.account.last_reports = last_reports(state, self.workers)
+        self._straggler = StragglerWatch()
+        return remembered(state, self.workers[worker])

@@ -1,0 +1,262 @@
+"""The event stream: what followers are told, what they miss, and what they cannot do to others."""
+
+import asyncio
+import contextlib
+import http.client
+import itertools
+import json
+import socket
+import urllib.parse
+from typing import Any
+
+import pytest
+
+from evenstep.manager import events as events_module
+from evenstep.manager import web
+from evenstep.manager.events import EventStream
+from evenstep.manager.following import follow
+from evenstep.manager.job import Job
+from evenstep.manager.news import Happening, News
+from evenstep.manager.pages import Pages
+from evenstep.manager.settings import Settings
+from evenstep.manager.web import HttpPort
+from tests.manager.managers import PATIENCE, boundary, running, said, until
+from tests.manager.test_metrics import figures
+
+
+@contextlib.contextmanager
+def following(manager, path="/events", **headers):
+    """Follow the events of a manager; yields a function that returns the next one."""
+    where = urllib.parse.urlsplit(manager.url)
+    line = http.client.HTTPConnection(where.hostname, where.port, timeout=PATIENCE)
+    line.request("GET", path, headers=headers)
+    answer = line.getresponse()
+    assert answer.status == 200
+    assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+
+    def next_event():
+        fields = {}
+        while True:
+            text = answer.readline().decode().rstrip("\n")
+            if text.startswith(":"):
+                continue
+            if text:
+                name, _, value = text.partition(": ")
+                fields[name] = value
+            elif "data" in fields:
+                return int(fields["id"]), fields["event"], json.loads(fields["data"])
+
+    assert answer.readline().startswith(b": ")
+    try:
+        yield next_event
+    finally:
+        answer.close()
+        line.close()
+
+
+def test_follower_sees_a_job_from_beginning_to_end(manager, job):
+    with following(manager, f"/events?job={job}") as next_event:
+        clients = [
+            manager.connect(job, w, workers=2, total=60, policy="proportional", predictor="ema")
+            for w in "ab"
+        ]
+        boundary(clients, 0)
+        boundary(clients, 1, 10.0, 20.0)
+        for client in clients:
+            client.leave()
+        seen: list[tuple[int, str, dict[str, Any]]] = []
+        while not seen or seen[-1][1] != "ended":
+            seen.append(next_event())
+    numbers = [number for number, _, _ in seen]
+    assert numbers == sorted(set(numbers))
+    assert {data["job"] for _, _, data in seen} == {job}
+    expected = "created joined joined begun plan plan iteration left left ended"
+    assert " ".join(kind for _, kind, _ in seen) == expected
+    told = [data for _, _, data in seen]
+    settings = {"workers": 2, "total": 60, "policy": "proportional", "predictor": "ema"}
+    assert told[0]["settings"] == {**settings, "minimum": 1, "granularity": 1}
+    assert [told[1]["worker"], told[2]["worker"]] == ["a", "b"]
+    first, second, iteration = told[4:7]
+    assert (first["plan"], first["batch_sizes"], first["iteration"]) == (0, [30, 30], 0)
+    assert (second["plan"], second["batch_sizes"], second["iteration"]) == (1, [20, 40], 1)
+    assert second["workers"] == ["a", "b"] and second["reason"] == "predicted speeds"
+    assert (iteration["iteration"], iteration["batch_sizes"]) == (0, [10, 10])
+    assert (iteration["times"], iteration["waiting"]) == ([1.0, 0.5], [0.0, 0.5])
+    assert (iteration["next_plan"], iteration["next_speeds"]) == (1, [10.0, 20.0])
+    assert told[-1]["reason"] == "all workers left"
+
+
+def test_who_comes_back_gets_what_is_kept_since(manager, job):
+    with following(manager, f"/events?job={job}") as next_event:
+        manager.command("create", job, "--workers", 1, "--total", 8)
+        number, kind, _ = next_event()
+        assert kind == "created"
+    with manager.connect(job, "a"):
+        pass
+    with following(manager, f"/events?job={job}", **{"Last-Event-ID": str(number)}) as next_event:
+        assert [next_event()[1] for _ in range(3)] == ["joined", "begun", "left"]
+    with following(manager, f"/events?job={job}", **{"Last-Event-ID": "0"}) as next_event:
+        # Of what came before the manager was there, it is told that it is missed.
+        assert [next_event()[1] for _ in range(2)] == ["missed", "created"]
+
+
+def test_lost_and_returning_workers_are_told(manager, job):
+    with following(manager, f"/events?job={job}") as next_event:
+        a = manager.connect(job, "a", workers=1, total=8, lease=60.0)
+        a.close()
+        again = manager.connect(job, "a", lease=0.5)
+        again.close()
+        kinds = [next_event()[1] for _ in range(6)]
+    assert kinds == ["created", "joined", "begun", "back", "lost", "ended"]
+
+
+def test_follower_that_is_gone_is_noticed_at_once(manager):
+    def followers():
+        return figures(manager.get("/metrics")[1])["evenstep_event_followers",]
+
+    # Nothing ever happens to that job, so that nothing is sent either.
+    with following(manager, "/events?job=none"):
+        assert followers() == 1
+    until(lambda: followers() == 0, "the end of the follower")
+
+
+def test_wrong_last_event_is_refused(manager):
+    for wrong in ("x", "-1", "9" * 30):
+        assert manager.get("/events", **{"Last-Event-ID": wrong})[0] == 400
+
+
+def test_recovered_state_is_told(tmp_path):
+    with running("--state", tmp_path / "state", log=tmp_path / "log") as manager:
+        client = manager.connect("j", "a", workers=1, total=8)
+        client.boundary(said("a", 0))
+        client.close()
+        manager.stop()
+        manager.start()
+        with following(manager, **{"Last-Event-ID": "0"}) as next_event:
+            assert next_event()[1] == "missed"
+            _, kind, data = next_event()
+        assert (kind, data["iteration"], data["workers"]) == ("recovered", 1, ["a"])
+
+
+def a_happening(text=""):
+    return Happening("created", "j", details={"text": text})
+
+
+def kinds_of(texts):
+    return [line[7:] for line in b"".join(texts).decode().splitlines() if line.startswith("event:")]
+
+
+def test_follower_that_never_reads_is_cut_off_and_others_are_served(monkeypatch):
+    monkeypatch.setattr(web, "PATIENCE", 1.0)
+    events = EventStream()
+    pages = Pages(lambda: pytest.fail("no metrics"), lambda: None, events)
+    port = HttpPort(pages.respond)
+
+    async def connect(url, room=None):
+        where = urllib.parse.urlsplit(url)
+        line = socket.socket()
+        if room is not None:
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        line.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(line, (where.hostname, where.port))
+        await loop.sock_sendall(line, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return line
+
+    async def read(line):
+        answer = b""
+        while b"the last one" not in answer:
+            piece = await asyncio.get_running_loop().sock_recv(line, 1 << 20)
+            assert piece, "it was cut off"
+            answer = answer[-100:] + piece
+        return answer
+
+    async def scenario():
+        async with port.listening("127.0.0.1", 0, None) as (url,):
+            deaf, good = await connect(url, 4096), await connect(url)
+            while events.num_followers < 2:
+                await asyncio.sleep(0.01)
+            reading = asyncio.create_task(read(good))
+            # More than all buffers between the two ends take, and more than is kept.
+            for _ in range(20):
+                for _ in range(events_module.MAX_EVENTS // 10):
+                    events.hear(a_happening("x" * 4000))
+                await asyncio.sleep(0.01)
+            assert events.num_followers == 2
+            while events.num_followers == 2:
+                await asyncio.sleep(0.05)
+            events.hear(a_happening("the last one"))
+            await reading
+            assert events.num_followers == 1
+            deaf.close(), good.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+    assert len(events._events) == events_module.MAX_EVENTS
+    pages.close()
+
+
+def test_what_a_slow_follower_missed_is_told(monkeypatch):
+    monkeypatch.setattr(events_module, "MAX_EVENTS", 3)
+    events = EventStream(clock=lambda: 0.002)
+
+    async def scenario():
+        texts = follow(events, None, None)
+        await anext(texts)
+        for _ in range(5):
+            events.hear(a_happening())
+        missed, rest = await anext(texts), await anext(texts)
+        await texts.aclose()
+        return missed, rest
+
+    missed, rest = asyncio.run(scenario())
+    assert missed == b'id: 3\nevent: missed\ndata: {"event":"missed","first":2,"last":3}\n\n'
+    assert [line for line in rest.split(b"\n") if line.startswith(b"id")] == [
+        b"id: 4", b"id: 5", b"id: 6",
+    ]  # fmt: skip
+    assert events.num_followers == 0
+
+
+def test_number_from_a_clock_that_was_ahead_replays_what_is_kept():
+    events = EventStream(clock=lambda: 1.0)
+    events.hear(a_happening())
+
+    async def scenario():
+        texts = follow(events, 10**9, None)
+        got = [await anext(texts), await anext(texts)]
+        await texts.aclose()
+        return got
+
+    assert kinds_of(asyncio.run(scenario())) == ["created"]
+
+
+def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(monkeypatch):
+    monkeypatch.setattr(events_module, "MAX_ENTRIES", 50)
+    moments = iter(range(1_000_000))
+    monkeypatch.setattr("evenstep.manager.course.time.monotonic", lambda: 0.1 * next(moments))
+    events, news = EventStream(), News()
+    news.listen(events.hear)
+    job = Job("j", Settings(2, 60, "even"), news=news)
+    for worker in "ab":
+        job.join(worker, 0, 5.0, now=0.0)
+    for k in range(100):
+        for worker in "ab":
+            job.report(said(worker, k, 10.0 if k else None), None, now=0.0)
+    kept = list(events.after(0))
+    assert sum(event.num_entries for event in kept) <= 50
+    # A boundary every 0.1 s, and figures every 0.25 s at most.
+    told = [json.loads(e.text.split(b"data: ")[1])["iteration"] for e in kept]
+    assert {event.kind for event in kept} == {"iteration"}
+    assert {b - a for a, b in itertools.pairwise(told)} == {3}
+
+
+def test_listener_that_fails_harms_nobody(caplog):
+    news, heard = News(), []
+
+    def fail(happening):
+        raise RuntimeError("on purpose")
+
+    news.listen(fail)
+    news.listen(lambda happening: heard.append(happening.kind))
+    news.tell(a_happening())
+    assert heard == ["created"]
+    assert "could not be told" in caplog.text
