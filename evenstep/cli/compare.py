@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schemes",
         metavar="S,...",
-        help=f"{', '.join(CONTENDERS)}; default {SCHEMES}, on Ray without flexrr; settings are given like ssp:bound=3, backup:backups=2, "
-        "lb-bsp:POLICY,predictor=ema,unweighted",
+        help=f"{', '.join(CONTENDERS)}; settings are given like ssp:bound=3, backup:backups=2, "
+        f"lb-bsp:POLICY,predictor=ema,unweighted; default {SCHEMES}, on Ray without flexrr",
     )
     parser.add_argument(
         "--predictor", metavar="Q", help=f"of LB-BSP: {', '.join(PREDICTORS)}, like ema:alpha=0.5"

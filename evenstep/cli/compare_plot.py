@@ -16,7 +16,7 @@ from evenstep.runlog.picture import readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 _WIDTH = 860.0
 _HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
@@ -26,7 +26,7 @@ _COLOURS = ("#444444", "#999999", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#
 _LONGEST = 1.25
 """Where the axis of time ends at the latest, as a multiple of BSP's run: the rest is far off."""
 _SHOWN = 5
-"""How much of the accuracies is shown: so many times the share that the best model still gets wrong."""
+"""How much of the accuracies is shown: so many times what the best model still gets wrong."""
 _LARGEST = 2.0
 """Where the axis of ratios ends at the latest."""
 _MARGIN = 1.15
@@ -55,16 +55,17 @@ def _figure(result: Mapping[str, Any]) -> Figure:
     height = _HEAD + bars + (_CURVES if trained else 0.0)
     figure = Figure(figsize=(_WIDTH / 72, height / 72))
     figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - _HEAD / height))
-    parts = figure.subfigures(2, 1, height_ratios=(_CURVES, bars)) if trained else [figure]
+    below: FigureBase = figure
     if trained:
-        _draw_curves(parts[0].subplots(1, 2, sharey=True, width_ratios=(1.25, 1)), result)
+        (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(_CURVES, bars))
+        _draw_curves(above.subplots(1, 2, sharey=True, width_ratios=(1.25, 1)), result)
     wanted = list(_RATIOS)[: 1 if settings["target"] is None else len(_RATIOS)]
-    panels = parts[-1].subplots(1, len(wanted), sharey=True, squeeze=False)[0]
+    panels = below.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, wanted, strict=True):
         _draw_bars(axes, schemes, name, _RATIOS[name].format(target=_target(settings)))
     title, details = what_ran(settings)
     top = 1 - 8 / height
-    figure.text(0.01, top, readable(title, 100), va="top", fontsize=12, fontweight="bold")
+    figure.text(0.01, top, readable(title, 130), va="top", fontsize=11, fontweight="bold")
     figure.text(0.01, top - 19 / height, details, va="top", color="#555555")
     return figure
 
@@ -85,7 +86,9 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
         }
         for axes, along in ((over_time, curve["time"]), (over_updates, curve["updates"])):
             axes.plot(along, curve["accuracy"], **style)
-    longest = {scheme["scheme"]: max(seed["time"] for seed in scheme["seeds"]) for scheme in schemes}
+    longest = {
+        scheme["scheme"]: max(seed["time"] for seed in scheme["seeds"]) for scheme in schemes
+    }
     end = min(max(longest.values()), _LONGEST * longest[BSP])
     over_time.set_xlim(0, end)
     over_updates.set_xlim(left=0)
@@ -146,11 +149,12 @@ def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> 
 def _draw_value(axes: Axes, row: int, value: float, right: float, end: float) -> None:
     """Write a value behind its bar, or into one that goes on beyond the axis."""
     if value > end:
-        at, text, place = (_MARGIN - 0.02) * end, f"{value:.2f} »", {"ha": "right", "color": "white"}
-    else:
-        at, text, place = min(right, end) + 0.02 * end, f"{value:.2f}", {"ha": "left"}
-    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8} if value <= end else None
-    axes.text(at, row, text, va="center", fontsize=8, bbox=behind, **place)
+        at = (_MARGIN - 0.02) * end
+        axes.text(at, row, f"{value:.2f} »", va="center", fontsize=8, ha="right", color="white")
+        return
+    at = min(right, end) + 0.02 * end
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    axes.text(at, row, f"{value:.2f}", va="center", fontsize=8, bbox=behind)
 
 
 def _colour(i: int) -> str:

@@ -1,4 +1,4 @@
-"""The result of a comparison, as ``evenstep compare --json`` prints it; docs/compare.md tells it."""
+"""The result of a comparison, as ``evenstep compare --json`` prints it."""
 
 from __future__ import annotations
 

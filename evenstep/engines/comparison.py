@@ -13,7 +13,7 @@ from evenstep.clusters.named import make_cluster
 from evenstep.engines.contenders import Contender
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.figures import Figures, figures_of
-from evenstep.engines.named import Engine, Virtual
+from evenstep.engines.named import VIRTUAL, Engine
 from evenstep.engines.run import Progress, Run
 from evenstep.engines.sharing_out import sequential
 from evenstep.engines.simulation import Setup
@@ -37,7 +37,7 @@ class Comparison:
     """None: timing-only."""
     model: str | None = None
     """The name of the workload, where Cluster-A may have the times of its model."""
-    engine: Engine = Virtual()
+    engine: Engine = VIRTUAL
     num_workers: int | None = None
     total: int | None = None
     """X; None: the cluster's own."""
@@ -77,9 +77,7 @@ class Comparison:
         self.engine.check(self._experiment(contender, cluster, seed), cluster, self.workload)
         self._samples(cluster, seed)
 
-    def session(
-        self, contenders: Sequence[Contender], seed: int
-    ) -> AbstractContextManager[None]:
+    def session(self, contenders: Sequence[Contender], seed: int) -> AbstractContextManager[None]:
         """Hold what all runs can share, while this is entered."""
         most = max(self.make_cluster(seed, contender).num_workers for contender in contenders)
         return self.engine.session(most)

@@ -121,4 +121,6 @@ class OnRay:
         )
 
 
+VIRTUAL = Virtual()
+
 ENGINES: dict[str, Callable[..., Engine]] = {"virtual": Virtual, "ray": OnRay}

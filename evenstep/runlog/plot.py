@@ -33,6 +33,7 @@ WIDTH, HEIGHT = 860.0, 612.0
 TITLE = 42.0
 """Height of the title in it."""
 
+
 def plot(
     run_log: RunLog,
     path: str | os.PathLike[str],

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from evenstep.cli.main import main
+from evenstep.clusters.named import make_cluster
 from evenstep.engines.comparison import MOST_UPDATES
 
 COMMAND = "compare"
@@ -93,10 +94,12 @@ def test_times_are_those_worked_out_by_hand(medians, cluster):
 
 
 def test_backups_drop_a_gradient_each_and_asp_works_with_old_parameters(medians, cluster):
-    result = medians("--cluster", cluster, "--workload", "none", "--schemes", "asp,backup:like=fast")
+    result = medians(
+        "--cluster", cluster, "--workload", "none", "--schemes", "asp,backup:like=fast"
+    )
     assert [result[name]["dropped"] for name in result] == [0, 0, 6]
-    # Three gradients of the slow worker lack 2, 3 and 3 of the fast one's; each time, the one of the
-    # fast worker that comes in at the same moment lacks the slow one's.
+    # Three gradients of the slow worker lack 2, 3 and 3 of the fast one's; each time, the one of
+    # the fast worker that comes in at the same moment lacks the slow one's.
     assert [result[name]["staleness"] for name in result] == [0, pytest.approx(11 / 12), 0]
 
 
@@ -161,7 +164,9 @@ def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
 
 def test_seed_of_a_range_is_the_same_as_alone(figures):
     argv = (*TRAINED, "--schemes", "ssp")
-    several, alone = (by_scheme(figures(*argv, *seed)) for seed in (("--seeds", "2-3"), ("--seed", 3)))
+    several, alone = (
+        by_scheme(figures(*argv, *seed)) for seed in (("--seeds", "2-3"), ("--seed", 3))
+    )
     assert several["ssp"]["seeds"][1:] == alone["ssp"]["seeds"]
 
 
@@ -178,7 +183,12 @@ def test_target_that_was_not_reached_has_no_figures(figures, printed):
     argv = (*TRAINED, "--target", 0.999, "--schemes", "asp")
     for scheme in figures(*argv)["schemes"]:
         for values in (scheme["medians"], *scheme["seeds"]):
-            for name in ("updates_to_target", "time_to_target", "updates_over_bsp", "time_over_bsp"):
+            for name in (
+                "updates_to_target",
+                "time_to_target",
+                "updates_over_bsp",
+                "time_over_bsp",
+            ):
                 assert values[name] is None
         assert scheme["spread"]["time_to_target"] == [None, None]
     assert printed(*argv).count("not reached") == 4
@@ -247,7 +257,7 @@ def test_table_says_what_ran_and_that_it_is_simulated(printed):
     out = printed(*TRAINED, "--target", 0.3, "--schemes", "lb-bsp", "--seeds", "0-1")
     lines = out.splitlines()
     assert lines[0] == (
-        "Cluster-A, inception_v3: 4 workers, 128 samples an update; softmax-digits, "
+        f"{make_cluster('A:4').name}: 4 workers, 128 samples an update; softmax-digits, "
         "sgd:learning_rate=0.3"
     )
     assert lines[1] == "medians of 2 seeds, 4 updates; all times: virtual time, simulated"
@@ -263,7 +273,10 @@ def test_timing_only_runs_where_torch_is_not_installed(cluster):
     )
     argv = ["compare", "--cluster", str(cluster), "--workload", "none"]
     done = subprocess.run(
-        [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", code, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert done.returncode == 0, done.stdout
     assert "timing-only: nothing is trained" in done.stdout
@@ -326,8 +339,8 @@ MISTAKES = {
     ),
     "FlexRR on Ray": (
         ("--workload", "softmax", "--engine", "ray", "--schemes", "flexrr"),
-        "scheme on Ray must be another than flexrr: its workers hand samples over in the middle of a "
-        "gradient, which only the virtual engine can do",
+        "scheme on Ray must be another than flexrr: its workers hand samples over in the middle of "
+        "a gradient, which only the virtual engine can do",
     ),
     "oracle on Ray": (
         ("--workload", "softmax", "--engine", "ray", "--schemes", "lb-bsp:oracle"),

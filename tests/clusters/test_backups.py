@@ -38,7 +38,10 @@ def test_backup_is_like_a_worker_with_noise_of_its_own():
 
 @pytest.mark.parametrize(("spec", "like"), [("A:4", "M60"), ("P", "c5.2xlarge-0")])
 def test_unless_told_it_is_like_the_worker_at_the_upper_quartile(spec, like):
-    usual, told = make_with_backups(spec, 1, iterations=9), make_with_backups(spec, 1, like, None, 9)
+    usual, told = (
+        make_with_backups(spec, 1, iterations=9),
+        make_with_backups(spec, 1, like, None, 9),
+    )
     sizes = np.full(usual.num_workers, 16)
     np.testing.assert_array_equal(usual.curves.times_at(sizes), told.curves.times_at(sizes))
 

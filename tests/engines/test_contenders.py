@@ -25,7 +25,7 @@ def test_bsp_is_always_there():
 def test_sequential_bsp_comes_with_flexrr():
     _, second, flexrr = parse_contenders("flexrr:monitoring=0.1,moving=0.05")
     assert second == SEQUENTIAL
-    assert flexrr == Contender(*["flexrr:monitoring=0.1,moving=0.05"] * 2)
+    assert flexrr.label == flexrr.scheme == "flexrr:monitoring=0.1,moving=0.05"
     assert flexrr.compares_with == second.compares_with == "sequential-bsp"
     assert parse_contenders("sequential-bsp,flexrr")[1] == SEQUENTIAL
 
