@@ -24,9 +24,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from evenstep.cli.arguments import count, parse_seeds, positive, share, whole
+from evenstep.cli.arguments import add_seeds, count, positive, seeds_of, share
 from evenstep.cli.compare_result import result_of
-from evenstep.cli.compare_view import Display, print_result
+from evenstep.cli.compare_view import Display, displayed, print_result
 from evenstep.cli.stopping import told_to_stop
 from evenstep.clusters.named import SUMMARIES
 from evenstep.core.settings import parse_spec
@@ -105,9 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--evaluate-every", type=count, default=5, metavar="K", help="updates; default 5"
     )
-    seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
-    seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-4: medians are shown")
+    add_seeds(parser)
     parser.add_argument("--json", action="store_true", help="print all figures and curves as JSON")
     parser.add_argument("--plot", metavar="FILE", help="picture, .png or .svg")
 
@@ -116,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         # Now, not after a long run.
         check_format(args.plot)
-    seeds = [args.seed] if args.seeds is None else parse_seeds(args.seeds)
+    seeds = seeds_of(args)
     contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
     comparison = make_comparison(args)
     for contender in contenders:
@@ -124,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         told_to_stop(),
         comparison.session(contenders, seeds[0]),
-        Display(comparison, contenders, len(seeds), quiet=args.json) as display,
+        displayed(comparison, contenders, len(seeds), quiet=args.json) as display,
     ):
         figures = [_run_seed(comparison, contenders, seed, display) for seed in seeds]
     result = result_of(comparison, contenders, seeds, figures)

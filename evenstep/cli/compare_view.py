@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console, Group
@@ -30,18 +30,32 @@ _CAPTION = (
 )
 
 
+@contextmanager
+def displayed(
+    comparison: Comparison, contenders: Sequence[Contender], num_seeds: int, quiet: bool
+) -> Iterator[Display]:
+    """Show runs live on a terminal; where there is none, or it is to be quiet, show nothing."""
+    console = Console(stderr=True)
+    shown = not quiet and console.is_terminal
+    live = Live(console=console, transient=True) if shown else None
+    with nullcontext() if live is None else live:
+        yield Display(comparison, contenders, num_seeds, live)
+
+
 class Display:
-    """Shows the runs live on a terminal; does nothing where there is none."""
+    """What each scheme has reached so far."""
 
     def __init__(
-        self, comparison: Comparison, contenders: Sequence[Contender], num_seeds: int, quiet: bool
+        self,
+        comparison: Comparison,
+        contenders: Sequence[Contender],
+        num_seeds: int,
+        live: Live | None,
     ) -> None:
         self._time = SECONDS[comparison.engine.clock]
         self._contenders = contenders
-        console = Console(stderr=True)
-        self._bars = Bars(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
-        )
+        self._live = live
+        self._bars = Bars(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         num_updates = comparison.num_updates(comparison.make_cluster(seed=0))
         self._runs = self._bars.add_task("runs", total=num_seeds * len(contenders))
         self._updates = self._bars.add_task("updates", total=num_updates)
@@ -49,9 +63,6 @@ class Display:
         """The newest state of each scheme, with the accuracy it had last."""
         self._shown_at = 0.0
         self._title = ""
-        self._live: Live | None = None
-        if not quiet and console.is_terminal:
-            self._live = Live(self._bars, console=console, transient=True)
 
     def watch(self, contender: Contender, seed: int) -> Callable[[Progress], None]:
         """Return what is to be told of every update of a run."""
@@ -73,20 +84,6 @@ class Display:
         self._bars.advance(self._runs)
         if self._live is not None:
             self._show(self._latest[contender.label][0])
-
-    def __enter__(self) -> Display:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def _show(self, progress: Progress) -> None:
         assert self._live is not None
