@@ -1,4 +1,4 @@
-"""Workers and shards that die, or freeze, by (worker, iteration): the run reports it and goes on."""
+"""Workers and shards that die or freeze, by (worker, iteration): reported, and then restarted."""
 
 import signal
 from dataclasses import replace

@@ -34,9 +34,9 @@ def experiment(scheme="bsp", policy="even", optimizer=SGD, cluster=CLUSTER, **ho
     return Experiment(scheme, Setup.of(cluster, policy, "ema", 0), optimizer, **how)
 
 
-def virtual(*what, updates=6, cluster=CLUSTER, **how):
-    """Train in virtual time; return the parameters."""
-    run = experiment(*what, cluster=cluster, **how).start(cluster, EXACT)
+def virtual(updates=6, **how):
+    """Train by BSP in virtual time; return the parameters."""
+    run = experiment(**how).start(CLUSTER, EXACT)
     for _ in run.advance(updates):
         pass
     return run.parameters
