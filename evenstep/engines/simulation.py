@@ -20,7 +20,7 @@ from evenstep.engines.virtual import Planner, VirtualEngine
 from evenstep.policies import Even, make_policy
 from evenstep.policies.policy import Policy
 from evenstep.predictors import make_predictor
-from evenstep.predictors.training import TrainNow
+from evenstep.predictors.training import Trainer, TrainNow
 
 DEFAULT_PREDICTOR = "best_of"
 ORACLE = "oracle"
@@ -55,8 +55,9 @@ class Setup:
             return OraclePlanner(cluster)
         return BalancedPlanner(self.balancer(cluster))
 
-    def balancer(self, cluster: Cluster) -> Balancer:
-        return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay)
+    def balancer(self, cluster: Cluster, trainer: Trainer | None = None) -> Balancer:
+        """Make the balancer; its predictor is trained on the spot, or by the trainer."""
+        return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay, trainer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +183,13 @@ def _median(values: Sequence[Any]) -> Any:
     return median if np.isfinite(median) else None
 
 
-def _balancer(cluster: Cluster, policy: Policy[Any], predictor: str | None, delay: int) -> Balancer:
+def _balancer(
+    cluster: Cluster,
+    policy: Policy[Any],
+    predictor: str | None,
+    delay: int,
+    trainer: Trainer | None = None,
+) -> Balancer:
     return Balancer(
         cluster.workers,
         cluster.total,
@@ -191,7 +198,7 @@ def _balancer(cluster: Cluster, policy: Policy[Any], predictor: str | None, dela
         minimum=cluster.minimum,
         granularity=cluster.granularity,
         delay=delay,
-        trainer=TrainNow(),
+        trainer=trainer or TrainNow(),
     )
 
 

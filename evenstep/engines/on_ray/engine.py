@@ -72,7 +72,8 @@ class RayEngine:
         self._started = [0.0] * n
         self._iterations = [-1] * n
         """k of each worker."""
-        self._sizes = np.zeros(n, dtype=np.int64)
+        self.sizes = np.zeros(n, dtype=np.int64)
+        """x of each worker, in the iteration of now."""
         self._iteration: Iteration | None = None
 
     @property
@@ -120,22 +121,22 @@ class RayEngine:
         sizes = self._planner.sizes(reports(self._cluster, number, last, at), at)
         durations = self._pace.together(sizes, at)
         unknown, unused = np.full(len(sizes), np.nan), np.zeros(len(sizes), bool)
-        self._sizes = sizes
+        self.sizes = sizes
         self._iteration = Iteration(number, self.now, at, sizes, unknown, unused)
         for worker in starts:
             self._give(worker, number, float(durations[worker]))
 
     def _plan_alone(self, starts: list[int]) -> None:
         """Begin an iteration of each worker's own; batch sizes are those of the beginning."""
-        if not self._sizes.any():
+        if not self.sizes.any():
             at = self._pace.conditions(0, self.now)
-            self._sizes = self._planner.sizes(reports(self._cluster, 0, None, at), at)
+            self.sizes = self._planner.sizes(reports(self._cluster, 0, None, at), at)
         for worker in starts:
             number = self._iterations[worker] + 1
-            self._give(worker, number, self._pace.alone(worker, number, self._sizes, self.now))
+            self._give(worker, number, self._pace.alone(worker, number, self.sizes, self.now))
 
     def _give(self, worker: int, number: int, duration: float) -> None:
-        samples = self._samples.deal(worker, number, self._sizes)
+        samples = self._samples.deal(worker, number, self.sizes)
         self._tasks[worker] = Task(self._num_tickets, number, samples, duration)
         self._num_tickets += 1
         self._iterations[worker] = number
@@ -191,8 +192,8 @@ class RayEngine:
         if self._iteration is not None:
             self._iteration.used[worker] = True
             self._iteration.times[worker] = time
-        total = int(self._sizes.sum())
-        factor = gradient_weight(len(task.samples), total, len(self._sizes), self._weighted)
+        total = int(self.sizes.sum())
+        factor = gradient_weight(len(task.samples), total, len(self.sizes), self._weighted)
         # The server of ASP and SSP has the scheme's weight, 1/n, in its learning rate.
         factor = factor * weight if self.scheme.synchronous else factor
         self._server.count(Pushed(worker, task.ticket, factor, self._crew.handles[worker]))

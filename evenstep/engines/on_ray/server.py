@@ -23,6 +23,7 @@ from evenstep.engines.on_ray.shard_actor import ShardActor
 from evenstep.engines.optimizers import Optimizer
 from evenstep.engines.parameter_server import Tensors, make_shards
 from evenstep.engines.sharding import Layout
+from evenstep.errors import EngineFailed
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,14 @@ class RayServer:
         """Updates made."""
         self.pids: dict[int, int] = {}
         """The process of each shard, on whichever machine that is."""
-        self.handles = [make() for make in self._makers]
+        self._shards = [make() for make in self._makers]
+
+    @property
+    def handles(self) -> list[Handle]:
+        """The shards of now."""
+        if not self._shards:
+            raise EngineFailed("a run on Ray must be used while it is open, it has been closed")
+        return self._shards
 
     def gather(self) -> None:
         """Wait until all shards run."""
@@ -109,8 +117,9 @@ class RayServer:
 
     def close(self) -> None:
         """End all shards."""
-        for handle in self.handles:
+        for handle in self._shards:
             kill(handle)
+        self._shards = []
 
     def _ask(self, call: Callable[[Handle], Any], receive: Callable[[Any], Any]) -> list[Any]:
         """Ask all shards at once; one that is gone is replaced, and asked again."""

@@ -8,10 +8,14 @@ import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from types import FrameType, ModuleType
+from typing import Any
 
 import psutil
 
@@ -55,13 +59,21 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
 @contextmanager
 def _local(num_cpus: int) -> Iterator[None]:
     import ray
+    from ray._private import ray_constants, worker
 
-    folder = tempfile.mkdtemp(prefix="evenstep-ray-")
-    before = set(_children())
+    folder = tempfile.mkdtemp(prefix="evenstep-")
     handler = signal.getsignal(signal.SIGTERM)
+    started: list[psutil.Process] = []
     try:
-        with _environment(_token() | {_CLUSTERS: "0"}):
-            with _on_loopback():
+        with (
+            _environment(_token() | {_CLUSTERS: "0"}),
+            # On Linux Ray replaces a loopback address by a public one, unless it cannot have
+            # clusters, as on macOS and Windows; its servers listen on that address alone.
+            _changed(ray_constants, "ENABLE_RAY_CLUSTER", False),
+            # It writes about each actor that dies to standard output, where others have results.
+            _changed(worker, "print_to_stdstream", lambda *_, **__: None),
+        ):
+            with _new_children(started):
                 ray.init(
                     address="local",
                     num_cpus=num_cpus,
@@ -72,37 +84,33 @@ def _local(num_cpus: int) -> Iterator[None]:
                     _node_ip_address=_LOOPBACK,
                     _temp_dir=folder,
                 )
-            if callable(handler):
-                # Ray puts a handler of its own there, which ends the process.
-                signal.signal(signal.SIGTERM, handler)
+            # Ray's own handler would end Ray under our feet, and then this process.
+            _handle_sigterm(handler if callable(handler) else _leave)
             found = ray.util.get_node_ip_address()
             if found != _LOOPBACK:
                 raise EngineFailed(f"a local Ray must listen on {_LOOPBACK} only, got {found}")
             yield
     finally:
-        started = set(_children()) - before
+        processes = _with_descendants(started)
         with contextlib.suppress(Exception):
             ray.shutdown()
-        _end(started)
+        _end(processes)
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(ValueError):
-            signal.signal(signal.SIGTERM, handler)
+        _handle_sigterm(handler)
 
 
 @contextmanager
-def _on_loopback() -> Iterator[None]:
-    """Let Ray take the loopback address for its own; on Linux it replaces it by a public one.
-
-    Its servers listen on that address alone, which is what Ray does on macOS and Windows.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+def _changed(module: ModuleType, name: str, value: object) -> Iterator[None]:
+    """Change something in a module for a while, if it has it."""
+    if not hasattr(module, name):
+        yield
+        return
+    before = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        setattr(module, name, before)
 
 
 @contextmanager
@@ -129,11 +137,36 @@ def _token() -> dict[str, str]:
     return {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
-def _children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def _handle_sigterm(handler: Any) -> None:
+    # Only the main thread may, and none but it is interrupted.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
-def _end(processes: set[psutil.Process]) -> None:
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End this process in good order, so that what it started is ended first."""
+    sys.exit(128 + number)
+
+
+@contextmanager
+def _new_children(found: list[psutil.Process]) -> Iterator[None]:
+    """Find the child processes that are started meanwhile."""
+    before = psutil.Process().children()
+    try:
+        yield
+    finally:
+        found += set(psutil.Process().children()) - set(before)
+
+
+def _with_descendants(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    found = list(processes)
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += process.children(recursive=True)
+    return found
+
+
+def _end(processes: Sequence[psutil.Process]) -> None:
     """Wait until processes are gone; those that stay are killed."""
     _, left = psutil.wait_procs(processes, timeout=_GRACE)
     for process in left:

@@ -26,6 +26,7 @@ from evenstep.engines.run import Run
 from evenstep.engines.samples import Samples
 from evenstep.engines.sharding import Layout
 from evenstep.errors import EngineFailed, InvalidSetting
+from evenstep.predictors.training import TrainInBackground
 from evenstep.schemes import FlexRR, Scheme
 from evenstep.workloads.workload import Evaluation, Workload
 
@@ -68,11 +69,11 @@ def ray_run(
             faults,
         )
         crew = _crew(experiment, cluster, workload, settings)
-        with closing(server), closing(crew):
+        with closing(server), closing(crew), closing(TrainInBackground()) as trainer:
             _gather(server, crew, settings)
             engine = RayEngine(
                 cluster,
-                BalancedPlanner(experiment.setup.balancer(cluster)),
+                BalancedPlanner(experiment.setup.balancer(cluster, trainer)),
                 scheme,
                 samples or usual_samples(workload, scheme, cluster.num_workers, experiment.seed),
                 crew,

@@ -6,38 +6,48 @@ from dataclasses import replace
 
 import torch
 
-from evenstep.clusters.scenarios import make_scenario
+from evenstep.clusters.curves import Curves, linear
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.on_ray.settings import RaySettings
 from evenstep.engines.on_ray.start import ray_run
 from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.workloads.digits import mlp_digits
+from tests.engines.test_staleness import cluster_of
 
-CLUSTER = replace(make_scenario("P", num_workers=3, iterations=40, seed=1), total=48)
-EXACT = mlp_digits(torch.float64, width=16)
 SGD = "sgd:learning_rate=0.1"
 MOMENTUM = "sgd:learning_rate=0.05,momentum=0.9"
-QUICK = RaySettings(patience=30.0, start_patience=100.0)
+EXACT = mlp_digits(torch.float64, width=16)
+QUICK = RaySettings(start_patience=100.0)
+
+
+def cluster_with(*speeds):
+    """Make a cluster whose workers have these speeds, in samples/s; 16 samples for each."""
+    curves = Curves.of([linear(speed) for speed in speeds])
+    return replace(cluster_of(*speeds), curves=curves, total=16 * len(speeds))
+
+
+CLUSTER = cluster_with(10.0, 40.0)
 
 
 def experiment(scheme="bsp", policy="even", optimizer=SGD, cluster=CLUSTER, **how) -> Experiment:
-    return Experiment(scheme, Setup.of(cluster, policy, None, 0), optimizer, **how)
+    return Experiment(scheme, Setup.of(cluster, policy, "ema", 0), optimizer, **how)
+
+
+def virtual(updates=6, **how):
+    """Train by BSP in virtual time; return the parameters."""
+    run = experiment(**how).start(CLUSTER, EXACT)
+    for _ in run.advance(updates):
+        pass
+    return run.parameters
 
 
 @contextmanager
 def training(
-    scheme="bsp",
-    policy="even",
-    cluster=CLUSTER,
-    settings=QUICK,
-    watch=None,
-    workload=EXACT,
-    samples=None,
-    **how,
+    scheme="bsp", policy="even", cluster=CLUSTER, settings=QUICK, watch=None, **how
 ) -> Iterator[Run]:
     made = experiment(scheme, policy, cluster=cluster, **how)
-    with ray_run(made, cluster, workload, settings, samples, watch) as run:
+    with ray_run(made, cluster, EXACT, settings, watch=watch) as run:
         yield run
 
 
