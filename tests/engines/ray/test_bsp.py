@@ -6,7 +6,7 @@ import pytest
 from evenstep.engines.on_ray.settings import RaySettings
 from tests.engines.ray.training import CLUSTER, MOMENTUM, difference, trained, virtual
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.usefixtures("local_ray")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("local_ray")]
 
 
 def test_bsp_gives_the_parameters_of_virtual_time():
@@ -29,7 +29,7 @@ def test_balanced_bsp_gives_them_too_if_gradients_are_weighted(weighted):
         if worker == 0:
             sizes.append(engine.sizes.tolist())
 
-    settings = RaySettings(scale=0.05, start_patience=100.0)
+    settings = RaySettings(scale=0.05, start_patience=150.0)
     run, parameters = trained(
         "bsp", "proportional", settings=settings, weighted=weighted, watch=watch
     )

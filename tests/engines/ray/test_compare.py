@@ -6,6 +6,8 @@ import pytest
 
 from evenstep.cli.main import main
 
+pytestmark = pytest.mark.timeout(300)
+
 CLUSTER = """\
 samples_per_worker = 8
 

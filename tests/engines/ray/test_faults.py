@@ -11,7 +11,7 @@ from evenstep.errors import EngineFailed
 from tests.engines.ray.injecting import Injected, send
 from tests.engines.ray.training import CLUSTER, MOMENTUM, QUICK, difference, trained, virtual
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.usefixtures("local_ray")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("local_ray")]
 
 
 def test_bsp_loses_nothing_when_workers_and_shards_are_killed():
@@ -38,7 +38,7 @@ def test_bsp_loses_nothing_when_workers_and_shards_are_killed():
 
 def test_frozen_worker_counts_as_dead():
     watch = Injected({(0, 1): send(signal.SIGSTOP, "worker 0")})
-    settings = replace(QUICK, patience=8.0)
+    settings = replace(QUICK, patience=12.0)
     run, parameters = trained(updates=3, settings=settings, watch=watch)
     assert difference(parameters, virtual(updates=3)) < 1e-10
     assert [(fault.who, fault.iteration) for fault in run.faults] == [("worker 0", 1)]
@@ -47,6 +47,6 @@ def test_frozen_worker_counts_as_dead():
 
 def test_run_ends_with_an_error_when_too_much_fails():
     watch = Injected({(1, 1): send(signal.SIGKILL, "worker 1")})
-    settings = RaySettings(restarts=0, start_patience=100.0)
+    settings = RaySettings(restarts=0, start_patience=150.0)
     with pytest.raises(EngineFailed, match="worker 1 must not need more restarts than 0"):
         trained(settings=settings, watch=watch)

@@ -10,7 +10,7 @@ from evenstep.engines.run import Run
 from tests.engines.ray.injecting import Injected, send
 from tests.engines.ray.training import QUICK, cluster_with, training
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.usefixtures("local_ray")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("local_ray")]
 
 SLOW, FAST = 10.0, 40.0
 BEFORE = 12

@@ -18,7 +18,7 @@ from evenstep.engines.replica import Replica
 from evenstep.engines.sharding import Layout
 from tests.engines.ray.training import EXACT, MOMENTUM, QUICK, difference
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.usefixtures("local_ray")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("local_ray")]
 
 REPLICA = Replica(EXACT, seed=0)
 

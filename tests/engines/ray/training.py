@@ -18,7 +18,7 @@ from tests.engines.test_staleness import cluster_of
 SGD = "sgd:learning_rate=0.1"
 MOMENTUM = "sgd:learning_rate=0.05,momentum=0.9"
 EXACT = mlp_digits(torch.float64, width=16)
-QUICK = RaySettings(start_patience=100.0)
+QUICK = RaySettings(start_patience=150.0)
 
 
 def cluster_with(*speeds):
