@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evenstep.clusters.cluster import Cluster
-from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
 from evenstep.errors import InvalidSetting
-from evenstep.schemes import make_scheme
+from evenstep.schemes import Scheme, make_scheme
 
 if TYPE_CHECKING:
     from evenstep.engines.learner import WorkloadLearner
@@ -51,16 +50,21 @@ class Experiment:
         >>> [round(progress.time, 2) for progress in run.advance(updates=2)]
         [2.25, 3.25]
         """
+        scheme = self.make_scheme(cluster)
+        planner = self.setup.planner(cluster)
+        learner = self._learner(cluster, workload, samples) if workload is not None else None
+        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner)
+        return Run(engine, learner, self.evaluate_every)
+
+    def make_scheme(self, cluster: Cluster) -> Scheme:
+        """Return the scheme for a cluster, if it can be run with the policy."""
         scheme = make_scheme(self.scheme, cluster.num_workers)
         if not scheme.synchronous and self.setup.policy != "even":
             raise InvalidSetting(
                 f"policy of {self.scheme} must be even: it has no iteration boundaries to plan "
                 f"at, got {self.setup.policy!r}"
             )
-        planner = BalancedPlanner(self.setup.balancer(cluster))
-        learner = self._learner(cluster, workload, samples) if workload is not None else None
-        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner)
-        return Run(engine, learner, self.evaluate_every)
+        return scheme
 
     def _learner(
         self, cluster: Cluster, workload: Workload, samples: Samples | None
