@@ -243,6 +243,17 @@ def test_optimizer_and_learning_rate_reach_the_server(figures):
     ]
 
 
+def test_gradients_are_computed_by_as_many_threads_as_were_asked_for(figures, cluster):
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    try:
+        for asked, used in [([], 1), (["--threads", "2"], 2)]:
+            figures("--cluster", cluster, "--schemes", "bsp", "--iterations", "1", *asked)
+            assert torch.get_num_threads() == used
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_data_is_read_from_a_path(figures, tmp_path):
     path = tmp_path / "a, b.svm"
     rng = np.random.default_rng(0)
