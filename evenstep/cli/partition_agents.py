@@ -19,7 +19,7 @@ from evenstep.cli.partition_view import print_migration
 from evenstep.errors import InvalidSetting
 
 if TYPE_CHECKING:
-    from evenstep.migration.driver import Progress
+    from evenstep.migration.progress import Progress
     from evenstep.migration.serving import Options
 
 DEFAULT_PORT = 7413

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike
 
 from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
 from evenstep.migration.idl import MAX_SAMPLES
+from evenstep.migration.progress import Progress, progress_of, signature_of
 from evenstep.migration.remote import RemoteAgent
 from evenstep.partition import task
-from evenstep.partition.hand_over import Reaction, num_chunks
+from evenstep.partition.hand_over import Reaction
 from evenstep.partition.messages import MANAGER, Begin, Envelope, Failed
 from evenstep.partition.planning import plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
@@ -35,20 +36,8 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _SHORTEST_SILENCE, _LONGEST_SILENCE = 1.0, 10.0
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a migration has come."""
-
-    over: int
-    """Hand-overs that are over."""
-    hand_overs: int
-    staged: int
-    """Chunks of the others that are on the disks of their receivers."""
-    chunks: int
-
-
 class Migration:
-    """Drives hand-overs between the agents of all workers, one migration at a time."""
+    """Drives hand-overs between the agents of all workers; to be used in a `with` statement."""
 
     def __init__(
         self,
@@ -56,18 +45,14 @@ class Migration:
         patience: float = PATIENCE,
         on_progress: Callable[[Progress], None] = lambda progress: None,
     ) -> None:
+        self._every = tuple(agents)
         self._patience, self._on_progress = patience, on_progress
         self._pool = ThreadPoolExecutor(min(32, max(1, len(agents))), "evenstep-visit")
-        found = list(self._pool.map(RemoteAgent.describe, agents))
-        self._names = [about.name for about in found]
-        self._agents = dict(zip(self._names, agents, strict=True))
-        self._row_bytes = max((about.row_bytes for about in found), default=1)
-        self._about: dict[str, Any] = dict(zip(self._names, found, strict=True))
+        self._names: list[str] = []
+        self._agents: dict[str, RemoteAgent] = {}
+        self._about: dict[str, Any] = {}
+        """What each partition was like when its agent was last visited."""
         self._tasks: dict[str, Task] = {}
-        if len(self._agents) < len(agents):
-            raise InvalidSetting(f"agents must have different partitions, got {self._names}")
-        if len({about.data_set for about in found}) > 1:
-            raise InvalidSetting("partitions must be of one data set, got different ones")
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -83,7 +68,8 @@ class Migration:
         chunk_size: int | None = None,
     ) -> tuple[Task, ...]:
         """Return the hand-overs that make partitions follow the batch sizes of the agents."""
-        fitting = max(1, min(CHUNK_SIZE, CHUNK_BYTES // self._row_bytes))
+        row_bytes = max(about.row_bytes for about in self._about.values())
+        fitting = max(1, min(CHUNK_SIZE, CHUNK_BYTES // row_bytes))
         holdings = list(self._pool.map(RemoteAgent.holding, self._agents.values()))
         return plan_hand_overs(
             holdings, batch_sizes, migration, minimum, seed, chunk_size or fitting, MAX_SAMPLES
@@ -130,10 +116,15 @@ class Migration:
 
     def close(self) -> None:
         self._pool.shutdown()
-        for agent in self._agents.values():
+        for agent in self._every:
             agent.close()
 
     def __enter__(self) -> Migration:
+        try:
+            self._meet()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
@@ -143,6 +134,17 @@ class Migration:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _meet(self) -> None:
+        """Find out which partition each agent has."""
+        found = list(self._pool.map(RemoteAgent.describe, self._every))
+        self._names = [about.name for about in found]
+        self._agents = dict(zip(self._names, self._every, strict=True))
+        self._about = dict(zip(self._names, found, strict=True))
+        if len(self._agents) < len(found):
+            raise InvalidSetting(f"agents must have different partitions, got {self._names}")
+        if len({about.data_set for about in found}) > 1:
+            raise InvalidSetting("partitions must be of one data set, got different ones")
 
     def _rounds(
         self,
@@ -162,7 +164,7 @@ class Migration:
             now = time.monotonic()
             if changed:
                 progressed, pause, silence = now, _SHORTEST_PAUSE, _SHORTEST_SILENCE
-                self._on_progress(self._progress())
+                self._on_progress(progress_of(self._tasks.values(), self._about.values()))
             if reached and self._over:
                 return True
             if now - progressed > patience:
@@ -183,7 +185,7 @@ class Migration:
         changed, answers = False, defaultdict[str, list[Envelope]](list)
         for name, (envelopes, about) in zip(self._names, visits, strict=True):
             if about is not None:
-                changed |= _signature(about) != _signature(self._about[name])
+                changed |= signature_of(about) != signature_of(self._about[name])
                 self._about[name] = about
             for envelope in envelopes:
                 known = self._tasks.get(envelope.message.hand_over)
@@ -244,23 +246,3 @@ class Migration:
         if one.final:
             return one
         return replace(one, reason=f"{reason}, and nothing heard from {one.giver}: still open")
-
-    def _progress(self) -> Progress:
-        tasks = self._tasks.values()
-        staged = {
-            one.hand_over: one.staged
-            for about in self._about.values()
-            for one in about.hand_overs
-            if one.receiver == about.name
-        }
-        return Progress(
-            sum(one.final for one in tasks),
-            len(tasks),
-            sum(staged.get(one.hand_over, 0) for one in tasks),
-            sum(num_chunks(len(one.samples), one.chunk_size) for one in tasks),
-        )
-
-
-def _signature(about: Any) -> tuple[Any, ...]:
-    """Return what changes when a partition or its hand-overs do."""
-    return about.version, [(one.hand_over, one.phase, one.staged) for one in about.hand_overs]

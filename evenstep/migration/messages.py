@@ -68,7 +68,7 @@ def unseal(sealed: Any, into: Any) -> Any:
         wire.check_struct(content)
         return wire.decode_body(into, content)
     except MalformedMessage as error:
-        raise InvalidSetting(f"what is sealed must be a {type(into).__name__}: {error}") from error
+        raise InvalidSetting(f"what is sealed is no {type(into).__name__}: {error}") from error
 
 
 def to_struct(envelope: Envelope) -> Any:

@@ -33,9 +33,9 @@ class RemoteAgent:
         self._addresses: Mapping[str, str] = {}
 
     def introduce(self, addresses: Mapping[str, str]) -> None:
-        """Say where other agents are, now and to whoever answers here later."""
+        """Say where other agents are, with the next call and to whoever answers here later."""
         self._addresses = addresses
-        self._introduce(self._connected())
+        self.close()
 
     def deliver(self, envelope: Envelope) -> None:
         """Hand in a message."""

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from evenstep.cli.main import main
 from evenstep.manager.line import Where
 from evenstep.migration import Migration, RemoteAgent
-from evenstep.partition_store import partition, verify
+from evenstep.partition_store import Partition, partition, verify
+from evenstep.partition_store.index import write_index
 
 PATIENCE = 20.0
 
@@ -76,7 +78,7 @@ def _run(arguments: list[str], say: Connection, log: Path, prepare: Any) -> None
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     if prepare is not None:
         prepare()
-    with contextlib.redirect_stdout(_Lines(say)):  # type: ignore[type-var]
+    with contextlib.redirect_stdout(_Lines(say)):
         code = main(arguments)
     say.close()
     sys.exit(code)
@@ -89,7 +91,7 @@ class Crash:
         self._hand_over, self._phase, self._moment = hand_over, phase, moment
 
     def __call__(self) -> None:
-        write_index, write_block = partition.write_index, partition.Partition.write_block
+        write_block = Partition.write_block
 
         def write_the_index(folder: Path, index: Any) -> None:
             records = [*index.givings.values(), *index.takings.values()]
@@ -103,8 +105,8 @@ class Crash:
             second = name.startswith(self._hand_over) and name.endswith(".000001")
             die_if(second and self._phase == "chunk")
 
-        partition.write_index = write_the_index  # type: ignore[attr-defined]
-        partition.Partition.write_block = write_the_block  # type: ignore[method-assign]
+        mock.patch.object(partition, "write_index", write_the_index).start()
+        mock.patch.object(Partition, "write_block", write_the_block).start()
 
 
 class CrashOfManager:
@@ -122,7 +124,7 @@ class CrashOfManager:
             deliver(agent, envelope)
             die_if(mine and self._moment == "after")
 
-        RemoteAgent.deliver = deliver_it  # type: ignore[method-assign]
+        mock.patch.object(RemoteAgent, "deliver", deliver_it).start()
 
 
 def die_if(hit: bool) -> None:

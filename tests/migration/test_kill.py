@@ -1,6 +1,7 @@
 """SIGKILL of giver, receiver and manager at every phase: no sample is lost or doubled."""
 
 import signal
+from functools import partial
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_killed_agent_goes_on_where_it_was(tmp_path, who):
             victim.start(Crash(f"m{number}-", *point))
             with migration(agents) as manager:
                 tasks = manager.plan(wanted, f"m{number}", chunk_size=3)
-                outcome = in_background(lambda m=manager, t=tasks: m.carry_out(t))
+                outcome = in_background(partial(manager.carry_out, tasks))
                 victim.wait_for_crash()
                 assert_whole(folders, NUM_SAMPLES, at_rest=False)
                 victim.start()
