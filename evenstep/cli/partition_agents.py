@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 import uuid
 from contextlib import ExitStack
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7413
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
+
+_NICE = 10
+"""How far an agent steps back behind other processes."""
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +103,8 @@ def serve_partition(args: argparse.Namespace) -> int:
     )
     if warning is not None:
         _log.warning("%s", warning)
+    # Training comes first, as far as it shares the processors.
+    os.nice(_NICE)
     asyncio.run(serve(options, lambda text: print(f"evenstep partition: {text}", flush=True)))
     return 0
 

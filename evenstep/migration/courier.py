@@ -79,7 +79,7 @@ class Courier:
                 failures = 0
             except ManagerUnreachable as error:
                 failures += 1
-                if failures == 1:
+                if failures == 1 and not self._stopped.is_set():
                     _log.warning("%s cannot be sent %s: %s", self._name, key[0], error)
             except Refused as error:
                 failures = failures + 1 if error.problem == "DAMAGED" else 0

@@ -163,7 +163,7 @@ class Migration:
                     self._apply(task.commit(one), outgoing)
             now = time.monotonic()
             if changed:
-                progressed, pause, silence = now, _SHORTEST_PAUSE, _SHORTEST_SILENCE
+                progressed, silence = now, _SHORTEST_SILENCE
                 self._on_progress(progress_of(self._tasks.values(), self._about.values()))
             if reached and self._over:
                 return True
@@ -172,9 +172,9 @@ class Migration:
             if now - max(progressed, said) > silence:
                 outgoing = self._everything_again()
                 said, silence = now, min(2 * silence, _LONGEST_SILENCE)
-            if not outgoing:
-                time.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+            # Answers come soon or, while chunks go from disk to disk, late.
+            pause = _SHORTEST_PAUSE if outgoing else min(2 * pause, _LONGEST_PAUSE)
+            time.sleep(pause)
 
     def _round(
         self, outgoing: Mapping[str, list[Envelope]]

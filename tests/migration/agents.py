@@ -19,6 +19,7 @@ from unittest import mock
 from evenstep.cli.main import main
 from evenstep.manager.line import Where
 from evenstep.migration import Migration, RemoteAgent
+from evenstep.migration.progress import Progress
 from evenstep.partition_store import Partition, partition, verify
 from evenstep.partition_store.index import write_index
 
@@ -177,10 +178,15 @@ def serving(folders: list[Path], *options: object) -> Iterator[list[AgentProcess
         yield started
 
 
-def migration(agents: list[AgentProcess], patience: float = PATIENCE, **where: Any) -> Migration:
+def migration(
+    agents: list[AgentProcess],
+    patience: float = PATIENCE,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    **where: Any,
+) -> Migration:
     """Return a manager of the agents."""
     remotes = [RemoteAgent(Where(agent.address, **where)) for agent in agents]
-    return Migration(remotes, patience)
+    return Migration(remotes, patience, on_progress)
 
 
 def in_background(action: Callable[[], Any]) -> Callable[[], Any]:

@@ -47,8 +47,7 @@ def test_hand_overs_between_pairs_and_progress(tmp_path):
     folders = three_partitions(tmp_path)
     seen: list[Progress] = []
     with serving(folders) as agents:
-        with migration(agents) as manager:
-            manager._on_progress = seen.append
+        with migration(agents, on_progress=seen.append) as manager:
             reached: list[int] = []
             tasks = manager.plan([30, 5, 25], "m1", chunk_size=2)
             done = manager.carry_out(tasks, boundary=lambda: reached.append(len(seen)))
