@@ -7,7 +7,8 @@ the receiver's share of the cost is somewhere else.
 
 Others on the machine disturb more than a migration does, so windows of half a second with it and
 without it (its processes are stopped by signals) take turns, in pairs of random order; a pair gives
-one ratio of mean iteration times. The standard error says how far off their mean may be. After a
+one ratio of mean iteration times. The standard error says how far off their mean may be, if what
+others do lasts shorter than a window; it may not, so run it several times, and believe all. After a
 stop the bandwidth that was saved up is used: the cost is overstated rather than understated.
 
     OMP_NUM_THREADS=1 python -m benchmarks.migration [--bandwidth 10000000] [--pairs 30] [--json]
