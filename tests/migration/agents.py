@@ -35,7 +35,9 @@ class Command:
     def __init__(self, *words: object, log: Path, prepare: Any = None) -> None:
         self._heard, say = _context.Pipe(duplex=False)
         arguments = [str(word) for word in words]
-        self.process = _context.Process(target=_run, args=(arguments, say, log, prepare))
+        self.process = _context.Process(
+            target=_run, args=(arguments, say, log, prepare), daemon=True
+        )
         self.process.start()
         say.close()
 
