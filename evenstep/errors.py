@@ -11,8 +11,8 @@
     ├── OutOfTurn                 a report for an iteration that cannot be due
     ├── Unplanned                 a plan was waited for and did not come in time
     ├── DivergedPlans             two workers used different plans in one iteration
-    ├── ManagerUnreachable        a manager cannot be spoken to
-    ├── Refused                   a manager did not do what it was asked, and says why
+    ├── ManagerUnreachable        a manager or an agent cannot be spoken to
+    ├── Refused                   a manager or an agent did not do what it was asked, and says why
     ├── MalformedMessage          bytes that are no message of ours          (a ValueError)
     ├── MemoryExhausted           a worker's memory does not suffice for the smallest batch
     ├── CalibrationFailed         a worker could not be timed
@@ -77,11 +77,11 @@ class DivergedPlans(EvenstepError):
 
 
 class ManagerUnreachable(EvenstepError):
-    """A manager cannot be spoken to: nobody listens, or the connection is lost."""
+    """A manager or an agent cannot be spoken to: nobody listens, or the connection is lost."""
 
 
 class Refused(EvenstepError):
-    """A manager did not do what it was asked; `problem` is the name of the reason."""
+    """A manager or an agent did not do what it was asked; `problem` names the reason."""
 
     def __init__(self, problem: str, message: str) -> None:
         super().__init__(message)

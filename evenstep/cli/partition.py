@@ -7,8 +7,9 @@ actions:
   show      what is in partitions
   verify    check files and checksums, and that no sample is lost or doubled; exit code 1 if
             something is wrong
-  migrate   move samples between partitions on this machine, so that they follow batch sizes;
-            exit code 1 if some could not be moved
+  migrate   move samples between partitions, so that they follow batch sizes: folders on this
+            machine, or --agents anywhere; exit code 1 if some could not be moved
+  serve     run the agent of a partition, which hands samples to the agents of others
 
 examples:
   evenstep partition create data --workers 5 --digits --by-class
@@ -16,6 +17,9 @@ examples:
   evenstep partition show data
   evenstep partition verify data/worker-0 data/worker-1 --json
   evenstep partition migrate data --sizes 64,96,128,160,192 --dry-run
+  evenstep partition serve data/worker-0 --bandwidth 50000000
+  evenstep partition migrate --agents node0:7413,node1:7413 --sizes 64,192 \\
+      --token-file token --tls-ca ca.pem
 """
 
 from __future__ import annotations
@@ -26,6 +30,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from evenstep.cli.arguments import count, whole
+from evenstep.cli.partition_agents import (
+    add_agents_arguments,
+    add_serve_arguments,
+    migrate_between_agents,
+    parse_batch_sizes,
+    serve_partition,
+)
 from evenstep.cli.partition_data import arrays_of, label_of
 from evenstep.cli.partition_view import print_migration, print_partitions, print_verification
 from evenstep.errors import InvalidSetting
@@ -47,17 +58,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_create(actions.add_parser("create", help="deal a data set to workers"))
     _add_migrate(actions.add_parser("migrate", help="move samples to where batch sizes want them"))
+    add_serve_arguments(actions.add_parser("serve", help="run the agent of a partition"))
     for action, does in (("show", "what is in partitions"), ("verify", "what is wrong with them")):
         _add_folders(actions.add_parser(action, help=does))
 
 
 def run(args: argparse.Namespace) -> int:
-    run_action = {"create": _create, "show": _show, "verify": _verify, "migrate": _migrate}
+    run_action = {
+        "create": _create,
+        "show": _show,
+        "verify": _verify,
+        "migrate": _migrate,
+        "serve": serve_partition,
+    }
     return run_action[args.action](args)
 
 
-def _add_folders(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folders", nargs="+", metavar="DIR", type=Path)
+def _add_folders(parser: argparse.ArgumentParser, at_least: str = "+") -> None:
+    parser.add_argument("folders", nargs=at_least, metavar="DIR", type=Path)
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
@@ -80,15 +98,16 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_migrate(parser: argparse.ArgumentParser) -> None:
-    _add_folders(parser)
+    _add_folders(parser, "*")
     parser.add_argument(
         "--sizes", required=True, metavar="X,X,...", help="batch sizes, in the order of the folders"
     )
     parser.add_argument("--minimum", type=count, default=1, help="samples that stay everywhere")
     parser.add_argument("--seed", type=whole, default=0, help="which samples move, default: 0")
-    parser.add_argument("--chunk-size", type=count, default=CHUNK_SIZE, metavar="SAMPLES")
+    parser.add_argument("--chunk-size", type=count, metavar="SAMPLES")
     parser.add_argument("--dry-run", action="store_true", help="only say what would move")
     parser.add_argument("--compact", action="store_true", help="free the disk of what has left")
+    add_agents_arguments(parser)
 
 
 def _create(args: argparse.Namespace) -> int:
@@ -120,8 +139,12 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _migrate(args: argparse.Namespace) -> int:
+    if bool(args.folders) == bool(args.agents):
+        raise InvalidSetting("migrate needs either folders or --agents, got both or none")
+    if args.agents:
+        return migrate_between_agents(args)
     folders = _partitions(args.folders)
-    sizes = _batch_sizes(args.sizes, len(folders))
+    sizes = parse_batch_sizes(args.sizes, len(folders))
     with ExitStack() as stack:
         partitions = [
             stack.enter_context(Partition.open(folder, write=not args.dry_run))
@@ -129,7 +152,8 @@ def _migrate(args: argparse.Namespace) -> int:
         ]
         before = () if args.dry_run else finish(partitions)
         migration = uuid.uuid4().hex[:12]
-        tasks = plan_tasks(partitions, sizes, migration, args.minimum, args.seed, args.chunk_size)
+        chunk_size = args.chunk_size or CHUNK_SIZE
+        tasks = plan_tasks(partitions, sizes, migration, args.minimum, args.seed, chunk_size)
         if not args.dry_run:
             tasks = carry_out(partitions, tasks)
             if args.compact:
@@ -147,12 +171,3 @@ def _partitions(folders: list[Path]) -> list[Path]:
         inner = sorted(path.parent for path in folder.glob(f"*/{BLOCKS}"))
         found += inner if inner and not (folder / FILE).exists() else [folder]
     return found
-
-
-def _batch_sizes(text: str, num_workers: int) -> list[int]:
-    parts = text.split(",")
-    if len(parts) != num_workers or not all(part.isdecimal() for part in parts):
-        raise InvalidSetting(
-            f"sizes must be {num_workers} batch sizes, one per partition, got {text!r}"
-        )
-    return [int(part) for part in parts]

@@ -90,6 +90,6 @@ def _hand_over(task: Task, dry: bool) -> dict[str, Any]:
         "giver": task.giver,
         "receiver": task.receiver,
         "samples": len(task.samples),
-        "outcome": "planned" if dry else task.phase,
+        "outcome": "planned" if dry else task.phase if task.final else "open",
         "reason": task.reason,
     }

@@ -51,16 +51,15 @@ def check_exposure(
     has_tls: bool,
     insecure: bool,
     harm: str = "change batch sizes",
+    who: str = "a manager",
 ) -> str | None:
-    """Return a warning where others could speak to the manager, or listen; refuse it by default."""
+    """Return a warning where others could speak to a service, or listen; refuse it by default."""
     missing = [name for name, there in (("token", has_token), ("TLS", has_tls)) if not there]
     if is_loopback(host) or not missing:
         return None
     what = f"without {' and '.join(missing)}, address {host} that others can reach"
     if not insecure:
-        raise InvalidSetting(
-            f"a manager must listen on loopback, or have a token and TLS; got, {what}"
-        )
+        raise InvalidSetting(f"{who} must listen on loopback, or have a token and TLS; got, {what}")
     return f"{what}: anybody there can {harm}"
 
 

@@ -11,9 +11,11 @@ import asyncio
 import logging
 import signal
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import cast
+from dataclasses import dataclass
+from typing import Protocol, cast
 
 from thriftpy2.thrift import TApplicationException
 
@@ -35,6 +37,27 @@ PATIENCE = 30.0
 _log = logging.getLogger(__name__)
 
 
+class Answers(Protocol):
+    """What stands behind connections: the service of the manager, or another one."""
+
+    refused: Counter[str]
+
+    def handle(self, peer: Peer, content: bytes) -> None:
+        """Answer a frame, now or later; raises MalformedMessage where it is no message."""
+
+    def lost(self, peer: Peer) -> None:
+        """Note that a connection is gone."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much connections may ask of the process; what is not given is as for the manager."""
+
+    frame: Callable[[Peer], int] = lambda peer: wire.MAX_REQUEST
+    """Bytes of the largest frame that is read from it."""
+    connections: int = MAX_CONNECTIONS
+
+
 class Connection(asyncio.BufferedProtocol):
     """Cuts what comes into frames and hands them to the service, one call at a time.
 
@@ -42,8 +65,15 @@ class Connection(asyncio.BufferedProtocol):
     would otherwise set aside a quarter of a megabyte for every message.
     """
 
-    def __init__(self, service: Service, connections: set[Connection], memory: memoryview) -> None:
+    def __init__(
+        self,
+        service: Answers,
+        connections: set[Connection],
+        memory: memoryview,
+        bounds: Bounds = Bounds(),  # noqa: B008
+    ) -> None:
         self._memory = memory
+        self._bounds = bounds
         self.peer = Peer(self._send, self._close)
         self._service = service
         self._connections = connections
@@ -54,7 +84,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connections.add(self)
-        if len(self._connections) > MAX_CONNECTIONS:
+        if len(self._connections) > self._bounds.connections:
             self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -67,12 +97,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._buffer += self._memory[:nbytes]
         self._work()
-        if len(self._buffer) > 2 * wire.MAX_REQUEST:
+        if len(self._buffer) > 2 * self._bounds.frame(self.peer):
             self._transport.pause_reading()
 
     def close_if_silent(self, now: float) -> None:
-        """Close a connection that is no worker's and has said nothing for long."""
-        if self.peer.job is None and now - self._heard > PATIENCE:
+        """Close a connection that is no worker's, waits for no answer, and is silent for long."""
+        if self.peer.job is None and not self.peer.busy and now - self._heard > PATIENCE:
             self._transport.abort()
 
     def _work(self) -> None:
@@ -92,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._buffer) < 4:
             return None
         try:
-            end = 4 + wire.frame_length(self._buffer, wire.MAX_REQUEST)
+            end = 4 + wire.frame_length(self._buffer, self._bounds.frame(self.peer))
         except MalformedMessage as error:
             self._complain(error)
             return None

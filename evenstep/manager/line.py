@@ -1,4 +1,4 @@
-"""The line from a client to the manager: one call at a time, over TCP or TLS."""
+"""The line from a client to the manager, or to another service: one call at a time, TCP or TLS."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,15 +30,35 @@ class Where:
         return f"Where({self.address!r})"
 
 
+@dataclass(frozen=True)
+class Callee:
+    """Which service is at the other end: one with `hello`, and calls that throw `Refused`."""
+
+    name: str
+    """What errors call it."""
+    service: str
+    """Its name in the Thrift file."""
+    version: int
+    types: Callable[[], Any]
+    read: Callable[[bytes], wire.Message] = wire.parse_header
+    """How an answer is read: believed, or walked through."""
+
+
+MANAGER = Callee("manager", "BatchSizeManager", VERSION, types)
+
+
 class Line:
     """An open connection that has said hello."""
 
-    def __init__(self, where: Where, timeout: float) -> None:
+    _callee = MANAGER
+
+    def __init__(self, where: Where, timeout: float, callee: Callee = MANAGER) -> None:
         self._where = where
+        self._callee = callee
         self._sequence = 0
         self._socket = self._connect(timeout)
         try:
-            self.call("hello", timeout, version=VERSION, token=where.token or "")
+            self.call("hello", timeout, version=callee.version, token=where.token or "")
         except BaseException:
             self.close()
             raise
@@ -45,15 +66,15 @@ class Line:
     def call(self, name: str, timeout: float, **arguments: Any) -> Any:
         """Make a call and return its result.
 
-        Raises Refused where the manager says no, and ManagerUnreachable where nothing, or no
+        Raises Refused where the other end says no, and ManagerUnreachable where nothing, or no
         sense, came back; the line is of no use then.
         """
-        service = types().BatchSizeManager
+        service = getattr(self._callee.types(), self._callee.service)
         body = wire.encode_body(getattr(service, f"{name}_args")(**arguments))
         self._sequence = (self._sequence + 1) % 2**31
         frame = wire.encode_frame(name, TMessageType.CALL, self._sequence, body)
         try:
-            reply = wire.parse_header(self._exchange(frame, time.monotonic() + timeout))
+            reply = self._callee.read(self._exchange(frame, time.monotonic() + timeout))
             if reply.kind == TMessageType.EXCEPTION:
                 failure = wire.decode_body(TApplicationException(), reply.body)
                 raise self._unreachable(str(failure.message))
@@ -63,8 +84,8 @@ class Line:
         except (OSError, MalformedMessage) as error:
             raise self._unreachable(str(error) or type(error).__name__) from error
         if result.refused is not None:
-            problem = types().Problem._VALUES_TO_NAMES.get(result.refused.problem, "INVALID")
-            raise Refused(problem, str(result.refused.message))
+            names = self._callee.types().Problem._VALUES_TO_NAMES
+            raise Refused(names.get(result.refused.problem, "INVALID"), str(result.refused.message))
         return getattr(result, "success", None)
 
     def close(self) -> None:
@@ -116,7 +137,7 @@ class Line:
         return f"the connection was closed{hint if self._where.tls is None else ''}"
 
     def _unreachable(self, why: str) -> ManagerUnreachable:
-        return ManagerUnreachable(f"the manager at {self._where.address}: {why}")
+        return ManagerUnreachable(f"the {self._callee.name} at {self._where.address}: {why}")
 
 
 def _left(deadline: float) -> float:

@@ -51,7 +51,12 @@ def frame_length(head: bytes | bytearray, largest: int) -> int:
 def parse_message(content: bytes) -> Message:
     """Read a message from outside, and make sure that all of it is what it says it is."""
     message = parse_header(content)
-    begin = len(content) - len(message.body)
+    check_struct(content, len(content) - len(message.body))
+    return message
+
+
+def check_struct(content: bytes, begin: int = 0) -> None:
+    """Make sure that bytes from outside, from a place on, are one struct and nothing else."""
     try:
         end = _walk(content, begin, _STRUCT, _DEEPEST)
     except (struct.error, IndexError):
@@ -60,7 +65,6 @@ def parse_message(content: bytes) -> Message:
         raise MalformedMessage(
             f"a message must fill its frame of {len(content)} bytes, got one of {end}"
         )
-    return message
 
 
 def parse_header(content: bytes) -> Message:

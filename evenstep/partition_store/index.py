@@ -100,9 +100,9 @@ def write_index(folder: Path, index: Index) -> None:
         "blocks": index.blocks,
         "version": index.version,
         "quota": index.quota,
-        "givings": [asdict(giving) for giving in index.givings.values()],
+        "givings": [vars(giving) for giving in index.givings.values()],
         # Which chunks of an unfinished hand-over are there, their files tell.
-        "takings": [asdict(t) | {"chunks": ()} for t in index.takings.values()],
+        "takings": [vars(t) | {"chunks": ()} for t in index.takings.values()],
     }
     arrays = {
         "format": np.array(FORMAT),

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from numpy.typing import ArrayLike
 
-from evenstep.core.limits import Limits
 from evenstep.errors import InvalidSetting
-from evenstep.partition import assign_samples, plan_migration, target_sizes, task
+from evenstep.partition import task
 from evenstep.partition.hand_over import Reaction
 from evenstep.partition.messages import MANAGER, Envelope, Failed, Message
+from evenstep.partition.planning import Holding, plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
 from evenstep.partition_store.agent import Agent
 from evenstep.partition_store.partition import Partition
@@ -38,31 +38,10 @@ def plan_tasks(
     `migration` is a name that no migration had before. Samples are stratified by the label, where
     the partitions have one. Finish what is open first.
     """
-    for partition in partitions:
-        if partition.index.open_hand_overs:
-            names = ", ".join(sorted(partition.index.open_hand_overs))
-            raise InvalidSetting(f"{partition.name} must have no open hand-overs, got {names}")
-    sizes = [len(partition) for partition in partitions]
-    targets = target_sizes(sum(sizes), batch_sizes, Limits.of(len(sizes), minimum))
-    plan = plan_migration(sizes, targets)
-    labels = [partition.labels for partition in partitions]
-    known = [some for some in labels if some is not None]
-    chosen = assign_samples(
-        plan.transfers,
-        [partition.samples for partition in partitions],
-        seed,
-        known if len(known) == len(labels) else None,
-    )
-    return tuple(
-        Task(
-            f"{migration}-{number}",
-            partitions[transfer.giver].name,
-            partitions[transfer.receiver].name,
-            tuple(samples.tolist()),
-            chunk_size,
-        )
-        for number, (transfer, samples) in enumerate(zip(plan.transfers, chosen, strict=True))
-    )
+    holdings = [
+        Holding(one.name, one.samples, one.labels, one.index.open_hand_overs) for one in partitions
+    ]
+    return plan_hand_overs(holdings, batch_sizes, migration, minimum, seed, chunk_size)
 
 
 def finish(partitions: Sequence[Partition]) -> tuple[Task, ...]:

@@ -96,10 +96,19 @@ class Partition:
     @property
     def labels(self) -> Ints | None:
         """The label of each sample, where a field was named as such."""
+        return self.labels_at(np.arange(len(self)))
+
+    def labels_at(self, positions: Ints) -> Ints | None:
+        """Return the labels of some samples; nothing else of their rows is read."""
         label = self._index.dataset.label
         if label is None:
             return None
-        return np.asarray(self.gather(np.arange(len(self)))["data"][label], dtype=np.int64)
+        labels = np.zeros(len(positions), dtype=np.int64)
+        block, row = self._index.block[positions], self._index.row[positions]
+        for number in np.unique(block):
+            here = block == number
+            labels[here] = self._blocks[number]["data"][label][row[here]]
+        return labels
 
     def rows(self, samples: Ints) -> Rows:
         """Return the rows of samples; damaged ones raise PartitionError."""

@@ -5,11 +5,12 @@ import socket
 import struct
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
-from evenstep.manager.line import Line, Where
+from evenstep.manager.line import MANAGER, Line, Where
 from tests.manager.managers import boundary, refused, running, said, together, until
 
 
@@ -159,10 +160,9 @@ def _types():
     return types()
 
 
-def test_unknown_version_gets_a_clear_answer(manager, monkeypatch):
-    monkeypatch.setattr("evenstep.manager.line.VERSION", 99)
+def test_unknown_version_gets_a_clear_answer(manager):
     with pytest.raises(Refused, match="speaks version 1, got 99") as refused:
-        Line(Where(manager.address), 5.0)
+        Line(Where(manager.address), 5.0, replace(MANAGER, version=99))
     assert refused.value.problem == "VERSION"
 
 

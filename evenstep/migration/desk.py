@@ -1,0 +1,183 @@
+"""The desk of an agent: what its calls do to the partition, one after the other on one thread.
+
+Times are given to it. Messages for other agents go to couriers; those for the manager lie here
+until they are collected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from evenstep.errors import InvalidSetting, Refused
+from evenstep.manager.access import is_loopback, parse_address
+from evenstep.migration.courier import Couriers
+from evenstep.migration.idl import MAX_CHUNK, MAX_SAMPLES, types
+from evenstep.migration.messages import pack_samples, to_struct
+from evenstep.partition.giving import Giving
+from evenstep.partition.hand_over import check_name
+from evenstep.partition.messages import MANAGER, Begin, Envelope, Offer, Staged, Wanted
+from evenstep.partition.messages import Refused as Refusal
+from evenstep.partition.taking import WINDOW, Taking
+from evenstep.partition_store import Agent
+
+SHORTEST_SILENCE, LONGEST_SILENCE = 0.5, 10.0
+"""Seconds without a word about a hand-over after which this agent says again where it is."""
+
+
+@dataclass(frozen=True)
+class _Silence:
+    """When to say something again about a hand-over."""
+
+    until: float
+    length: float = SHORTEST_SILENCE
+
+
+class Desk:
+    """Does what callers ask for, and says again what was not answered."""
+
+    def __init__(self, agent: Agent, couriers: Couriers, only_loopback: bool) -> None:
+        self._agent, self._couriers = agent, couriers
+        self._only_loopback = only_loopback
+        self._for_manager: dict[str, Envelope] = {}
+        self._silences: dict[str, _Silence] = {}
+
+    def introduce(self, addresses: Mapping[str, str]) -> None:
+        """Note where others are; who has no token and TLS speaks to this machine only."""
+        for name, address in addresses.items():
+            check_name("partition", name)
+            host, _ = parse_address(address)
+            if self._only_loopback and not is_loopback(host):
+                raise InvalidSetting(
+                    f"the agent of {name} must be on loopback, as this one has no token and TLS; "
+                    f"got {address}"
+                )
+        self._couriers.introduce(addresses)
+        self._silences.clear()
+
+    def deliver(self, envelope: Envelope, now: float) -> None:
+        """Take a message in; what it asks for is durable afterwards."""
+        if envelope.to != self._agent.partition.name:
+            raise InvalidSetting(
+                f"the partition of this agent is {self._agent.partition.name}, got {envelope.to}"
+            )
+        message = envelope.message
+        if isinstance(message, (Begin, Offer)):
+            self._check_size(len(message.samples), message.chunk_size)
+        if isinstance(message, Wanted):
+            envelope = replace(envelope, message=replace(message, numbers=message.numbers[:WINDOW]))
+        self._send(self._agent.handle(envelope))
+        # Answers to what this agent repeats are no reason to repeat it soon.
+        answers = isinstance(message, (Offer, Wanted, Staged, Refusal))
+        silence = self._silences.get(message.hand_over)
+        length = silence.length if answers and silence else SHORTEST_SILENCE
+        self._silences[message.hand_over] = _Silence(now + length, length)
+
+    def collect(self) -> Any:
+        """Return the messages for the manager, and forget them."""
+        some = [to_struct(envelope) for envelope in self._for_manager.values()]
+        self._for_manager.clear()
+        return types().Envelopes(envelopes=some)
+
+    def describe(self) -> Any:
+        """Return what the agent has."""
+        index = self._agent.partition.index
+        return types().Partition(
+            name=index.name,
+            data_set=index.dataset.digest,
+            length=len(index.samples),
+            version=index.version,
+            row_bytes=index.layout.row.itemsize,
+            hand_overs=self._hand_overs(),
+            sent=self._couriers.sent,
+        )
+
+    def begun(self, hand_over: str) -> Any:
+        """Return what an open hand-over of this giver is about."""
+        record = self._agent.partition.index.givings.get(hand_over)
+        if record is None or record.final:
+            raise Refused("CHANGED", f"{hand_over} must be open here, and given by this agent")
+        return types().Begin(
+            hand_over=hand_over,
+            receiver=record.receiver,
+            samples=pack_samples(record.samples),
+            chunk_size=record.chunk_size,
+        )
+
+    def samples(self, first: int, version: int) -> Any:
+        """Return some samples from a position on, with their labels."""
+        partition = self._agent.partition
+        if version != partition.index.version:
+            text = f"the index has version {partition.index.version}, got {version}"
+            raise Refused("CHANGED", text)
+        if not 0 <= first <= len(partition):
+            raise InvalidSetting(f"a position must be 0 to {len(partition)}, got {first}")
+        positions = np.arange(first, min(first + MAX_SAMPLES, len(partition)))
+        labels = partition.labels_at(positions)
+        return types().Samples(
+            samples=pack_samples(partition.samples[positions]),
+            labels=None if labels is None else pack_samples(labels),
+        )
+
+    def compact(self) -> int:
+        """Free the disk of what has left."""
+        return self._agent.partition.compact()
+
+    def sweep(self, now: float) -> None:
+        """Say again what was not answered for a while."""
+        still_open = self._agent.partition.index.open_hand_overs
+        for gone in self._silences.keys() - still_open:
+            del self._silences[gone]
+        for envelope in self._agent.retry():
+            hand_over = envelope.message.hand_over
+            silence = self._silences.get(hand_over, _Silence(-math.inf))
+            if now >= silence.until and not self._couriers.is_busy(hand_over):
+                self._send([envelope])
+                length = min(2 * silence.length, LONGEST_SILENCE)
+                self._silences[hand_over] = _Silence(now + silence.length, length)
+
+    def _send(self, envelopes: list[Envelope]) -> None:
+        for envelope in envelopes:
+            if envelope.to == MANAGER:
+                self._for_manager[envelope.message.hand_over] = envelope
+            else:
+                self._couriers.send(envelope)
+
+    def _check_size(self, num_samples: int, chunk_size: int) -> None:
+        row_bytes = self._agent.partition.index.layout.row.itemsize
+        size = row_bytes * min(chunk_size, num_samples)
+        if num_samples > MAX_SAMPLES or size > MAX_CHUNK:
+            raise InvalidSetting(
+                f"a hand-over must have at most {MAX_SAMPLES} samples in chunks of at most "
+                f"{MAX_CHUNK} bytes, got {num_samples} in chunks of {size}"
+            )
+
+    def _hand_overs(self) -> list[Any]:
+        index = self._agent.partition.index
+        gives = [
+            _open(giving, index.name, giving.receiver, 0)
+            for giving in index.givings.values()
+            if not giving.final
+        ]
+        takes = [
+            _open(taking, taking.giver, index.name, len(taking.chunks))
+            for taking in index.takings.values()
+            if not taking.final
+        ]
+        return gives + takes
+
+
+def _open(record: Giving | Taking, giver: str, receiver: str, staged: int) -> Any:
+    return types().HandOver(
+        hand_over=record.hand_over,
+        giver=giver,
+        receiver=receiver,
+        phase=record.phase,
+        samples=len(record.samples),
+        chunk_size=record.chunk_size,
+        staged=staged,
+    )

@@ -1,0 +1,248 @@
+"""The paper's DataPartitionManager, between machines: it begins hand-overs and gives the word.
+
+It has no state that matters. Agents do the work among themselves, and keep records; this manager
+visits them in rounds, hands in what it wants and collects what they say. If it dies, the next one
+takes up what it finds (`finish`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
+from evenstep.migration.idl import MAX_SAMPLES
+from evenstep.migration.progress import Progress, progress_of, signature_of
+from evenstep.migration.remote import RemoteAgent
+from evenstep.partition import task
+from evenstep.partition.hand_over import Reaction
+from evenstep.partition.messages import MANAGER, Begin, Envelope, Failed
+from evenstep.partition.planning import plan_hand_overs
+from evenstep.partition.task import CHUNK_SIZE, Task
+
+PATIENCE = 60.0
+"""Seconds without any progress after which hand-overs are called off."""
+CHUNK_BYTES = 2**20
+"""Bytes of a chunk, unless its number of samples is given."""
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+_SHORTEST_SILENCE, _LONGEST_SILENCE = 1.0, 10.0
+
+
+class Migration:
+    """Drives hand-overs between the agents of all workers; to be used in a `with` statement."""
+
+    def __init__(
+        self,
+        agents: Sequence[RemoteAgent],
+        patience: float = PATIENCE,
+        on_progress: Callable[[Progress], None] = lambda progress: None,
+    ) -> None:
+        self._every = tuple(agents)
+        self._patience, self._on_progress = patience, on_progress
+        self._pool = ThreadPoolExecutor(min(32, max(1, len(agents))), "evenstep-visit")
+        self._names: list[str] = []
+        self._agents: dict[str, RemoteAgent] = {}
+        self._about: dict[str, Any] = {}
+        """What each partition was like when its agent was last visited."""
+        self._tasks: dict[str, Task] = {}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """How many samples each partition has, as far as was heard."""
+        return {name: int(self._about[name].length) for name in self._names}
+
+    def plan(
+        self,
+        batch_sizes: ArrayLike,
+        migration: str,
+        minimum: int = 1,
+        seed: int = 0,
+        chunk_size: int | None = None,
+    ) -> tuple[Task, ...]:
+        """Return the hand-overs that make partitions follow the batch sizes of the agents."""
+        row_bytes = max(about.row_bytes for about in self._about.values())
+        fitting = max(1, min(CHUNK_SIZE, CHUNK_BYTES // row_bytes))
+        holdings = list(self._pool.map(RemoteAgent.holding, self._agents.values()))
+        return plan_hand_overs(
+            holdings, batch_sizes, migration, minimum, seed, chunk_size or fitting, MAX_SAMPLES
+        )
+
+    def finish(self) -> tuple[Task, ...]:
+        """Go on with what an earlier manager began, to its end, and return what became of it."""
+        begun = [
+            self._agents[name].begun(one.hand_over)
+            for name in self._names
+            for one in self._agents[name].describe().hand_overs
+            if one.giver == name and one.phase == "offered"
+        ]
+        return self.carry_out(begun)
+
+    def carry_out(
+        self, tasks: Sequence[Task], boundary: Callable[[], None] = lambda: None
+    ) -> tuple[Task, ...]:
+        """Carry out hand-overs, and return what became of them.
+
+        `boundary` is called once all are ready or have failed, and the word is given when it
+        returns: it may wait for an iteration boundary. Tasks that are not final afterwards are
+        open: their giver could not be reached, and `finish` goes on with them when it can.
+        """
+        self._tasks = {one.hand_over: one for one in tasks}
+        if len(self._tasks) < len(tasks):
+            raise InvalidSetting("hand-overs must have different names")
+        addresses = {name: agent.address for name, agent in self._agents.items()}
+        for agent in self._agents.values():
+            agent.introduce(addresses)
+        outgoing = self._everything_again()
+        if self._rounds(outgoing, self._patience, boundary):
+            return tuple(self._tasks.values())
+        reason = f"no progress within {self._patience:g} s"
+        outgoing = defaultdict(list)
+        for one in list(self._tasks.values()):
+            self._apply(task.cancel(one, reason), outgoing)
+        self._rounds(outgoing, min(self._patience, _LONGEST_SILENCE), lambda: None)
+        return tuple(self._described(one, reason) for one in self._tasks.values())
+
+    def compact(self) -> int:
+        """Free the disks of what has left, and return how many bytes."""
+        return sum(self._pool.map(RemoteAgent.compact, self._agents.values()))
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        for agent in self._every:
+            agent.close()
+
+    def __enter__(self) -> Migration:
+        try:
+            self._meet()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _meet(self) -> None:
+        """Find out which partition each agent has."""
+        found = list(self._pool.map(RemoteAgent.describe, self._every))
+        self._names = [about.name for about in found]
+        self._agents = dict(zip(self._names, self._every, strict=True))
+        self._about = dict(zip(self._names, found, strict=True))
+        if len(self._agents) < len(found):
+            raise InvalidSetting(f"agents must have different partitions, got {self._names}")
+        if len({about.data_set for about in found}) > 1:
+            raise InvalidSetting("partitions must be of one data set, got different ones")
+
+    def _rounds(
+        self,
+        outgoing: defaultdict[str, list[Envelope]],
+        patience: float,
+        boundary: Callable[[], None],
+    ) -> bool:
+        """Visit all agents again and again; return whether everything was over in time."""
+        pause, silence = _SHORTEST_PAUSE, _SHORTEST_SILENCE
+        progressed = said = time.monotonic()
+        while True:
+            changed, reached, outgoing = self._round(outgoing)
+            if self._all_ready():
+                boundary()
+                for one in list(self._tasks.values()):
+                    self._apply(task.commit(one), outgoing)
+            now = time.monotonic()
+            if changed:
+                progressed, silence = now, _SHORTEST_SILENCE
+                self._on_progress(progress_of(self._tasks.values(), self._about.values()))
+            if reached and self._over:
+                return True
+            if now - progressed > patience:
+                return False
+            if now - max(progressed, said) > silence:
+                outgoing = self._everything_again()
+                said, silence = now, min(2 * silence, _LONGEST_SILENCE)
+            # Answers come soon or, while chunks go from disk to disk, late.
+            pause = _SHORTEST_PAUSE if outgoing else min(2 * pause, _LONGEST_PAUSE)
+            time.sleep(pause)
+
+    def _round(
+        self, outgoing: Mapping[str, list[Envelope]]
+    ) -> tuple[bool, bool, defaultdict[str, list[Envelope]]]:
+        """Visit all agents at once; return if something changed, if all were met, what to say."""
+        said = [outgoing.get(name, []) for name in self._names]
+        visits = list(self._pool.map(self._visit, self._names, said))
+        changed, answers = False, defaultdict[str, list[Envelope]](list)
+        for name, (envelopes, about) in zip(self._names, visits, strict=True):
+            if about is not None:
+                changed |= signature_of(about) != signature_of(self._about[name])
+                self._about[name] = about
+            for envelope in envelopes:
+                known = self._tasks.get(envelope.message.hand_over)
+                reaction = task.manage(known, envelope.message, envelope.sender)
+                changed |= reaction.record is not None
+                self._apply(reaction, answers)
+        return changed, all(about is not None for _, about in visits), answers
+
+    def _visit(self, name: str, messages: Sequence[Envelope]) -> tuple[list[Envelope], Any]:
+        """Hand in messages, and return what there is for the manager and how the partition is."""
+        agent, answers = self._agents[name], list[Envelope]()
+        try:
+            for envelope in messages:
+                answers += self._deliver(agent, envelope)
+            return answers + agent.collect(), agent.describe()
+        except (ManagerUnreachable, Refused):
+            return answers, None
+
+    def _deliver(self, agent: RemoteAgent, envelope: Envelope) -> list[Envelope]:
+        try:
+            agent.deliver(envelope)
+        except Refused as error:
+            if error.problem != "INVALID" or not isinstance(envelope.message, Begin):
+                raise
+            # Nothing was written: it is as if the giver had withdrawn.
+            failed = Failed(envelope.message.hand_over, str(error))
+            return [Envelope(envelope.to, MANAGER, failed)]
+        return []
+
+    def _all_ready(self) -> bool:
+        phases = {one.phase for one in self._tasks.values() if not one.final}
+        return "ready" in phases and phases <= {"ready", "committing"}
+
+    @property
+    def _over(self) -> bool:
+        at_rest = not any(about.hand_overs for about in self._about.values())
+        return at_rest and all(one.final for one in self._tasks.values())
+
+    def _everything_again(self) -> defaultdict[str, list[Envelope]]:
+        again = defaultdict[str, list[Envelope]](list)
+        for one in self._tasks.values():
+            if one.phase != "ready":
+                self._apply(Reaction(send=task.retry(one)), again)
+        return again
+
+    def _apply(self, reaction: Reaction[Task], outgoing: Mapping[str, list[Envelope]]) -> None:
+        if reaction.record is not None:
+            self._tasks[reaction.record.hand_over] = reaction.record
+        for to, message in reaction.send:
+            if to in self._agents:
+                outgoing[to].append(Envelope(MANAGER, to, message))
+            elif message.hand_over in self._tasks:
+                # A giver that is not here has given nothing by this manager's word.
+                one, reason = self._tasks[message.hand_over], f"there is no agent of {to}"
+                self._tasks[message.hand_over] = replace(one, phase="failed", reason=reason)
+
+    def _described(self, one: Task, reason: str) -> Task:
+        if one.final:
+            return one
+        return replace(one, reason=f"{reason}, and nothing heard from {one.giver}: still open")

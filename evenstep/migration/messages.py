@@ -1,0 +1,110 @@
+"""Messages of hand-overs as structs of `agent.thrift`, and back; sealed, so that damage shows."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from evenstep.errors import InvalidSetting, MalformedMessage, Refused
+from evenstep.manager import wire
+from evenstep.migration.idl import types
+from evenstep.partition import messages
+from evenstep.partition.messages import Envelope, Message
+
+KINDS: dict[str, type[Message]] = {
+    "beginning": messages.Begin,
+    "commit": messages.Commit,
+    "cancel": messages.Cancel,
+    "ready": messages.Ready,
+    "done": messages.Done,
+    "failed": messages.Failed,
+    "offer": messages.Offer,
+    "chunk": messages.Chunk,
+    "given": messages.Given,
+    "withdrawn": messages.Withdrawn,
+    "wanted": messages.Wanted,
+    "staged": messages.Staged,
+    "refused": messages.Refused,
+    "adopted": messages.Adopted,
+}
+"""The messages, by the names of their fields in an Envelope of `agent.thrift`."""
+
+_FIELDS = {kind: name for name, kind in KINDS.items()}
+
+
+def pack_samples(samples: Sequence[int] | Any) -> bytes:
+    """Return samples as bytes.
+
+    >>> unpack_samples(pack_samples((3, 70_000)))
+    (3, 70000)
+    """
+    return np.asarray(samples, dtype="<i8").tobytes()
+
+
+def unpack_samples(content: bytes) -> tuple[int, ...]:
+    """Return the samples that bytes stand for."""
+    if len(content) % 8:
+        raise InvalidSetting(f"samples must have 8 bytes each, got {len(content)} bytes")
+    return tuple(np.frombuffer(content, dtype="<i8").tolist())
+
+
+def seal(struct: Any) -> Any:
+    """Return a struct as bytes with their checksum."""
+    content = wire.encode_body(struct)
+    return types().Sealed(content=content, crc=zlib.crc32(content))
+
+
+def unseal(sealed: Any, into: Any) -> Any:
+    """Fill a struct from sealed bytes; Refused where they do not fit their checksum."""
+    content = None if sealed is None else sealed.content
+    if not isinstance(content, bytes) or zlib.crc32(content) != sealed.crc:
+        size = len(content) if isinstance(content, bytes) else 0
+        raise Refused("DAMAGED", f"{size} bytes do not fit their checksum")
+    try:
+        wire.check_struct(content)
+        return wire.decode_body(into, content)
+    except MalformedMessage as error:
+        raise InvalidSetting(f"what is sealed is no {type(into).__name__}: {error}") from error
+
+
+def to_struct(envelope: Envelope) -> Any:
+    """Return an envelope as its struct."""
+    message = envelope.message
+    name = _FIELDS[type(message)]
+    values = {field.name: getattr(message, field.name) for field in fields(message)}
+    if "samples" in values:
+        values["samples"] = pack_samples(values["samples"])
+    if "numbers" in values:
+        values["numbers"] = list(values["numbers"])
+    struct = _struct_of(name)(**values)
+    return types().Envelope(sender=envelope.sender, to=envelope.to, **{name: struct})
+
+
+def from_struct(struct: Any) -> Envelope:
+    """Return the envelope that a struct stands for; InvalidSetting where it is none."""
+    found = [name for name in KINDS if getattr(struct, name) is not None]
+    if len(found) != 1 or not struct.sender or not struct.to:
+        raise InvalidSetting(
+            f"an envelope must have a sender, a receiver and one message, "
+            f"got {struct.sender!r}, {struct.to!r} and {', '.join(found) or 'none'}"
+        )
+    (name,) = found
+    inner = getattr(struct, name)
+    values = {field.name: getattr(inner, field.name) for field in fields(KINDS[name])}
+    missing = [field for field, value in values.items() if value is None]
+    if missing:
+        raise InvalidSetting(f"{name} must have all its fields, got no {', '.join(missing)}")
+    if "samples" in values:
+        values["samples"] = unpack_samples(values["samples"])
+    if "numbers" in values:
+        values["numbers"] = tuple(values["numbers"])
+    return Envelope(struct.sender, struct.to, KINDS[name](**values))
+
+
+def _struct_of(name: str) -> Any:
+    """Return the struct of a field of an envelope."""
+    return next(spec[2] for spec in types().Envelope.thrift_spec.values() if spec[1] == name)

@@ -1,0 +1,167 @@
+"""The calls of an agent: what `agent.thrift` promises, without sockets and without a disk.
+
+Connections live on one thread, and the desk on another, so that a slow disk holds up no greeting.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from asyncio import AbstractEventLoop
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+from thriftpy2.thrift import TApplicationException, TMessageType
+
+from evenstep.errors import EvenstepError, Refused
+from evenstep.manager import wire
+from evenstep.manager.access import is_token
+from evenstep.manager.peer import MAX_REFUSED, Peer
+from evenstep.migration.bandwidth import Bandwidth
+from evenstep.migration.desk import Desk
+from evenstep.migration.idl import MAX_FRAME, VERSION, types
+from evenstep.migration.messages import from_struct, seal, unseal
+from evenstep.partition.messages import Chunk
+
+LONGEST_DELAY = 20.0
+"""Seconds after which a message is answered at the latest, however little bandwidth there is."""
+
+_log = logging.getLogger(__name__)
+
+Answer = tuple[Any, float]
+"""The result of a call, and for how many seconds it is to be held back."""
+
+
+def largest_frame(peer: Peer) -> int:
+    """Return how many bytes a frame may have: little from who was not let in."""
+    return MAX_FRAME if peer.greeted else wire.MAX_REQUEST
+
+
+class AgentService:
+    """Answers calls, message by message."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        token: str | None,
+        incoming: Bandwidth,
+        loop: AbstractEventLoop,
+        desk_thread: Executor,
+    ) -> None:
+        self.refused: Counter[str] = Counter()
+        """Calls that were refused, by the name of what was wrong."""
+        self._desk, self._token, self._incoming = desk, token, incoming
+        self._loop, self._desk_thread = loop, desk_thread
+        self._calls: dict[str, Callable[[Any], Answer]] = {
+            "introduce": self._introduce,
+            "deliver": self._deliver,
+            "collect": lambda arguments: (seal(desk.collect()), 0.0),
+            "describe": lambda arguments: (seal(desk.describe()), 0.0),
+            "begun": lambda arguments: (seal(desk.begun(arguments.hand_over)), 0.0),
+            "samples": self._samples,
+            "compact": lambda arguments: (desk.compact(), 0.0),
+        }
+
+    def handle(self, peer: Peer, content: bytes) -> None:
+        """Answer one message, now or when the desk is done with it."""
+        message = wire.parse_message(content)
+        call = self._calls.get(message.name)
+        if message.kind != TMessageType.CALL or (call is None and message.name != "hello"):
+            names = ", ".join(("hello", *self._calls))
+            text = f"a call must be one of {names}, got {message.name[:40]!r}"
+            peer.send(wire.encode_failure(message, TApplicationException.UNKNOWN_METHOD, text))
+            self._count_refusal(peer, "UNKNOWN_CALL")
+            return
+        arguments = wire.decode_body(_struct(message, "args")(), message.body)
+        try:
+            if call is None:
+                self._hello(peer, arguments)
+                self._reply(peer, message, None)
+            elif not peer.greeted:
+                raise Refused("TOKEN", "the first call on a connection must be hello")
+            else:
+                peer.busy = True
+                future = self._desk_thread.submit(call, arguments)
+                future.add_done_callback(lambda done: self._hand_back(peer, message, done))
+        except EvenstepError as error:
+            self._refuse(peer, message, error)
+
+    def lost(self, peer: Peer) -> None:
+        """Note that a connection is gone: nothing here depends on it."""
+
+    def _hello(self, peer: Peer, arguments: Any) -> None:
+        if arguments.version != VERSION:
+            text = f"this agent speaks version {VERSION}, got {arguments.version}"
+            raise Refused("VERSION", text)
+        if not is_token(arguments.token or "", self._token):
+            raise Refused("TOKEN", "the token is not that of this agent")
+        peer.greeted = True
+
+    def _introduce(self, arguments: Any) -> Answer:
+        peers = unseal(arguments.peers, types().Peers())
+        self._desk.introduce(peers.addresses or {})
+        return None, 0.0
+
+    def _deliver(self, arguments: Any) -> Answer:
+        envelope = from_struct(unseal(arguments.envelope, types().Envelope()))
+        now = time.monotonic()
+        self._desk.deliver(envelope, now)
+        if not isinstance(envelope.message, Chunk):
+            return None, 0.0
+        return None, self._incoming.reserve(len(envelope.message.payload), now)
+
+    def _samples(self, arguments: Any) -> Answer:
+        first, version = arguments.first, arguments.version
+        if first is None or version is None:
+            raise Refused("INVALID", f"samples need first and version, got {first} and {version}")
+        return seal(self._desk.samples(first, version)), 0.0
+
+    def _hand_back(self, peer: Peer, message: wire.Message, done: Future[Answer]) -> None:
+        """Bring what the desk has done to the thread of the connections; called on the desk's."""
+        delay = 0.0 if done.exception() else min(done.result()[1], LONGEST_DELAY)
+        self._loop.call_soon_threadsafe(
+            self._loop.call_later, delay, self._answer, peer, message, done
+        )
+
+    def _answer(self, peer: Peer, message: wire.Message, done: Future[Answer]) -> None:
+        peer.busy = False
+        error = done.exception()
+        if error is None:
+            peer.refused = 0
+            self._reply(peer, message, done.result()[0])
+        elif isinstance(error, EvenstepError):
+            self._refuse(peer, message, error)
+        else:
+            _log.error("%s failed", message.name, exc_info=error)
+            text = "the agent failed; its log says why"
+            peer.send(wire.encode_failure(message, TApplicationException.INTERNAL_ERROR, text))
+
+    def _reply(self, peer: Peer, message: wire.Message, success: Any) -> None:
+        result = _struct(message, "result")()
+        if success is not None:
+            result.success = success
+        _send(peer, message, result)
+
+    def _refuse(self, peer: Peer, message: wire.Message, error: EvenstepError) -> None:
+        problem = error.problem if isinstance(error, Refused) else "INVALID"
+        number = types().Problem._NAMES_TO_VALUES[problem]
+        refused = types().Refused(problem=number, message=str(error)[:1000])
+        _send(peer, message, _struct(message, "result")(refused=refused))
+        self._count_refusal(peer, problem)
+
+    def _count_refusal(self, peer: Peer, problem: str) -> None:
+        self.refused[problem] += 1
+        peer.refused += 1
+        if peer.refused >= MAX_REFUSED:
+            peer.close()
+
+
+def _struct(message: wire.Message, part: str) -> Any:
+    return getattr(types().PartitionAgent, f"{message.name}_{part}")
+
+
+def _send(peer: Peer, message: wire.Message, result: Any) -> None:
+    body = wire.encode_body(result)
+    peer.send(wire.encode_frame(message.name, TMessageType.REPLY, message.sequence, body))
