@@ -4,29 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
+from benchmarks.partitions_study import Result
 
 COLOURS = ("#444444", "#d62728", "#1f77b4", "#2ca02c")
 
 
-class Curve(Protocol):
-    """What is drawn of a run."""
-
-    @property
-    def updates(self) -> Ints: ...
-
-    @property
-    def accuracy(self) -> Floats: ...
-
-    @property
-    def migrated_at(self) -> Sequence[int]: ...
-
-
-def plot(path: Path, title: str, cases: Mapping[str, Sequence[Curve]]) -> None:
+def plot(path: Path, title: str, cases: Mapping[str, Sequence[Result]]) -> None:
     """Draw the median over seeds of each case, in a band from the least to the most."""
     from matplotlib.figure import Figure
 
