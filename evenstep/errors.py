@@ -17,6 +17,7 @@
     ├── MemoryExhausted           a worker's memory does not suffice for the smallest batch
     ├── CalibrationFailed         a worker could not be timed
     ├── PartlyWeighed             some losses of one exchange were weighed by counts, others not
+    ├── EngineFailed              a run lost workers or shards that it could not restart
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
@@ -101,6 +102,10 @@ class CalibrationFailed(EvenstepError):
 
 class PartlyWeighed(EvenstepError):
     """Some losses of one exchange of gradients were weighed by counts, and others were not."""
+
+
+class EngineFailed(EvenstepError):
+    """A run cannot go on: workers or shards failed, and could not be restarted."""
 
 
 class FileError(EvenstepError, ValueError):

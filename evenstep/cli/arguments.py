@@ -28,6 +28,18 @@ def share(text: str) -> float:
     return _fraction(text, most=1.0)
 
 
+def add_seeds(parser: argparse.ArgumentParser) -> None:
+    """Let a command take one seed or several."""
+    seeds = parser.add_mutually_exclusive_group()
+    seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
+    seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-7 or 1,4,9: medians")
+
+
+def seeds_of(args: argparse.Namespace) -> list[int]:
+    """Return the seeds that were asked for."""
+    return [args.seed] if args.seeds is None else parse_seeds(args.seeds)
+
+
 def parse_seeds(text: str) -> list[int]:
     """Read seeds: a range, single ones, or both.
 

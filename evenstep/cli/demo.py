@@ -16,13 +16,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import signal
 import sys
 import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 
 from evenstep.cli.arguments import count, whole
 from evenstep.cli.demo_result import DemoResult
@@ -30,6 +27,7 @@ from evenstep.cli.demo_settings import RUNS, SHARES, DemoSettings
 from evenstep.cli.demo_view import DemoView
 from evenstep.cli.following import Follower, Latest
 from evenstep.cli.processes import Torchrun
+from evenstep.cli.stopping import told_to_stop
 from evenstep.errors import InvalidSetting
 from evenstep.measure.throttle import Throttles
 from evenstep.workloads import NUM_TRAINING
@@ -58,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
-    with _told_to_stop(), contextlib.ExitStack() as stack:
+    with told_to_stop(), contextlib.ExitStack() as stack:
         settings = _settings(args, folder, stack)
         _train(settings, stack.enter_context(_view(settings, quiet=args.json)))
     result = DemoResult.of(settings)
@@ -126,25 +124,3 @@ def _follow(follower: Follower, title: str, workers: Torchrun, view: DemoView) -
             break
         time.sleep(_POLL)
     view.end(title, latest)
-
-
-@contextlib.contextmanager
-def _told_to_stop() -> Iterator[None]:
-    """Clean up for all signals that end a process; being told twice does not cut it short."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {each: signal.getsignal(each) for each in signals}
-    # What whoever started us wants ignored, as nohup does, stays so.
-    heard = [each for each, handler in before.items() if handler is not signal.SIG_IGN]
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in heard:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for each in heard:
-        signal.signal(each, interrupt)
-    try:
-        yield
-    finally:
-        for each in heard:
-            signal.signal(each, before[each])

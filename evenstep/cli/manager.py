@@ -18,10 +18,11 @@ import asyncio
 import json
 import logging
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from evenstep.cli.arguments import count
+from evenstep.cli.arguments import count, whole
 from evenstep.errors import InvalidSetting
 from evenstep.manager.access import (
     DEFAULT_ADDRESS,
@@ -40,6 +41,15 @@ from evenstep.manager.serving import Options, serve
 from evenstep.manager.settings import Settings, check_name
 
 _PATIENCE = 10.0
+_LISTENING = ("listen", "http", "state", "logs", "tls_cert", "tls_key", "insecure")
+_SETTINGS = tuple(field.name for field in fields(Settings))
+_CREATING = (*_SETTINGS, "reuse")
+_UNUSED = {
+    None: (*_CREATING, "manager", "tls_ca", "json"),
+    "create": (*_LISTENING, "json"),
+    "status": (*_LISTENING, *_CREATING),
+}
+"""The options that an action has no use for."""
 
 _log = logging.getLogger(__name__)
 
@@ -70,18 +80,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--insecure", action="store_true", help="other addresses also without token and TLS"
     )
     ask = parser.add_argument_group("create and status (these take --token-file too)")
-    ask.add_argument("--manager", metavar="HOST:PORT", default=DEFAULT_ADDRESS)
+    ask.add_argument("--manager", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}")
     ask.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
     ask.add_argument("--workers", type=count, metavar="N", help="the job begins with this many")
     ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
-    ask.add_argument("--policy", default="equal_finish", help="default: %(default)s")
-    ask.add_argument("--predictor", default="best_of", help="default: %(default)s")
+    ask.add_argument("--policy", help=f"default: {Settings.policy}")
+    ask.add_argument("--predictor", help=f"default: {Settings.predictor}")
+    ask.add_argument("--minimum", type=whole, metavar="N", help="smallest batch size; 1")
+    ask.add_argument(
+        "--granularity", type=count, metavar="N", help="batch sizes are multiples of this; 1"
+    )
     ask.add_argument("--reuse", metavar="OTHER", help="begin with what this job has learned")
     ask.add_argument("--json", action="store_true", help="status as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     actions = {None: _listen, "create": _create, "status": _status}
+    for name in _UNUSED[args.action]:
+        if getattr(args, name) not in (None, False):
+            option, action = f"--{name.replace('_', '-')}", args.action or "listening"
+            raise InvalidSetting(f"{option} must not be given, as {action} has no use for it")
     return actions[args.action](args)
 
 
@@ -125,7 +143,8 @@ def _create(args: argparse.Namespace) -> int:
     if args.job is None or args.workers is None or args.total is None:
         raise InvalidSetting("create needs JOB, --workers and --total")
     job = check_name("job", args.job)
-    settings = Settings(args.workers, args.total, args.policy, args.predictor)
+    given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
+    settings = Settings(**given)
     _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
     reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
     print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}")
@@ -145,7 +164,7 @@ def _status(args: argparse.Namespace) -> int:
 def _ask(args: argparse.Namespace, call: str, **arguments: Any) -> Any:
     token = read_token(args.token_file) if args.token_file else None
     tls = client_context(args.tls_ca) if args.tls_ca else None
-    line = Line(Where(args.manager, token, tls), _PATIENCE)
+    line = Line(Where(args.manager or DEFAULT_ADDRESS, token, tls), _PATIENCE)
     try:
         return line.call(call, _PATIENCE, **arguments)
     finally:

@@ -9,8 +9,8 @@ import numpy as np
 from evenstep.clusters.cluster import Cluster
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.simulation import Outcome, Setup, predicted_speeds
-from evenstep.engines.virtual import Iteration
 from evenstep.runlog import Event, Header, IterationRow, RunLogBuilder, RunLogWriter, plot
 from evenstep.runlog.plan_events import PlanEvents
 

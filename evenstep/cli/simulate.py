@@ -20,18 +20,18 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from evenstep.cli.arguments import count, parse_seeds, whole
+from evenstep.cli.arguments import add_seeds, count, seeds_of, whole
 from evenstep.cli.recording import Recording
 from evenstep.cli.simulate_view import Display, print_figures, print_workers
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.named import SUMMARIES, make_cluster
 from evenstep.core.plan import Plan
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.simulation import Outcome, Setup, median_figures, simulate
-from evenstep.engines.virtual import Iteration
 from evenstep.errors import InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS
-from evenstep.runlog.plot import check_format
+from evenstep.runlog.drawing import check_format
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,9 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=count, metavar="N", help="number of workers")
     parser.add_argument("--iterations", type=count, metavar="K", help="length of the run")
-    seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
-    seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-7 or 1,4,9")
+    add_seeds(parser)
     parser.add_argument(
         "--delay", type=whole, default=0, metavar="D", help="plans take effect D iterations late"
     )
@@ -67,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         # Now, not after a long run.
         check_format(args.plot)
-    seeds = [args.seed] if args.seeds is None else parse_seeds(args.seeds)
+    seeds = seeds_of(args)
     first = _cluster(args, seeds[0])
     setup = Setup.of(first, args.policy, args.predictor, args.delay)
     with Display(first, setup, num_seeds=len(seeds), quiet=args.json) as display:

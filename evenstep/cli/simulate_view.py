@@ -15,8 +15,8 @@ from rich.table import Table
 from evenstep.cli.workers_table import workers_table
 from evenstep.clusters.cluster import Cluster
 from evenstep.core.plan import Plan
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.simulation import Outcome, Setup, Watcher
-from evenstep.engines.virtual import Iteration
 
 _LIVE_EVERY = 5
 """Iterations between two updates of the live table."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -49,3 +51,25 @@ class Stop:
     def _stop(self, number: int, frame: FrameType | None) -> None:
         self._number = signal.Signals(number)
         self._event.set()
+
+
+@contextmanager
+def told_to_stop() -> Iterator[None]:
+    """Clean up for all signals that end a process; being told twice does not cut it short."""
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {each: signal.getsignal(each) for each in signals}
+    # What whoever started us wants ignored, as nohup does, stays so.
+    heard = [each for each, handler in before.items() if handler is not signal.SIG_IGN]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for each in heard:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for each in heard:
+        signal.signal(each, interrupt)
+    try:
+        yield
+    finally:
+        for each in heard:
+            signal.signal(each, before[each])

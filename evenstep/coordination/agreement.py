@@ -4,6 +4,7 @@ Every member says the number of the newest plan that it holds; the smallest of t
 everybody holds. An agreement has one outcome, which never changes: a number, or that it failed. It
 fails for all as soon as it fails for one, and a failed one means: go on with the last common plan.
 A member that has gone on to a later iteration without it will not say anything more: it has failed.
+So has one in which a member has spoken that is gone, or comes anew: it will not hear the outcome.
 """
 
 from __future__ import annotations
@@ -57,8 +58,10 @@ class Agreements:
         self._at[worker] = iteration
 
     def forget(self, worker: str) -> None:
-        """Forget where a worker was that comes, or has left."""
+        """Forget where a worker was that comes, or is gone; what it waited for has failed."""
         self._at.pop(worker, None)
+        for iteration in [k for k, said in self._said.items() if worker in said]:
+            self._end(iteration, FAILED)
 
     def settle(self, members: Iterable[str]) -> None:
         """End the agreements in which every member has said its number, or one never will."""

@@ -9,7 +9,8 @@ A state machine without I/O, clock or threads; whoever moves the bytes calls it.
 - A worker that reports in order never reports for a boundary before its last one. It is not waited
   for there: it counts as silent, and its next time teaches nothing, as there is no usage to pair it
   with. Where every member has passed the open boundary, the session goes on to the next one that
-  somebody has reported for, however far ahead that is.
+  somebody has reported for, or still may, however far ahead that is. A worker can also say that it
+  has passed boundaries without a report.
 - A report for an earlier boundary is late: it teaches nothing, and gets the plan that was made.
 - The same report twice is a repetition and harmless; a different one is refused.
 - Who joins is a member from the next boundary on. Who leaves is gone at once: what it reported
@@ -164,6 +165,19 @@ class Session:
             self._forget_oldest(report.worker)
         return Receipt.COMPLETED if closed else Receipt.ACCEPTED
 
+    def pass_by(self, worker: str, iteration: int) -> Receipt:
+        """Wait for a member no more at the boundaries before an iteration, without its report."""
+        passed = self._passed.get(worker, 0)
+        if worker not in self._member_set or iteration <= passed:
+            return Receipt.REPEATED
+        self._passed[worker] = iteration
+        self._next_missing = 0
+        try:
+            return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
+        except EvenstepError:
+            self._passed[worker] = passed
+            raise
+
     def renumber(self, number: int) -> None:
         """Make sure that every plan from now on has a larger number than this one.
 
@@ -248,9 +262,10 @@ class Session:
         return report
 
     def _skip(self) -> None:
-        """Go on to the first boundary that a member has reported for: all have passed this one."""
+        """Go on to the first boundary that a member has reported for, or may: all passed this."""
         members = set(self._members)
-        self.iteration = min(k for k, rows in self._reports.items() if rows.keys() & members)
+        reported = [k for k, rows in self._reports.items() if rows.keys() & members]
+        self.iteration = min([*reported, *(self._passed[worker] for worker in members)])
         self._silent = frozenset(members)
         for k in [k for k in self._reports if k < self.iteration]:
             del self._reports[k]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from evenstep.clusters.cluster import Cluster
 from evenstep.engines.local_samples import LocalSamples
-from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
@@ -53,19 +52,24 @@ class Experiment:
         >>> [round(progress.time, 2) for progress in run.advance(updates=2)]
         [2.25, 3.25]
         """
+        scheme = self.make_scheme(cluster)
+        if isinstance(samples, LocalSamples):
+            self._check_local(samples, scheme, cluster.num_workers)
+        planner = self.setup.planner(cluster)
+        learner = self._learner(cluster, workload, samples) if workload is not None else None
+        at_boundary = samples.boundary if isinstance(samples, LocalSamples) else None
+        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner, at_boundary)
+        return Run(engine, learner, self.evaluate_every)
+
+    def make_scheme(self, cluster: Cluster) -> Scheme:
+        """Return the scheme for a cluster, if it can be run with the policy."""
         scheme = make_scheme(self.scheme, cluster.num_workers)
         if not scheme.synchronous and self.setup.policy != "even":
             raise InvalidSetting(
                 f"policy of {self.scheme} must be even: it has no iteration boundaries to plan "
                 f"at, got {self.setup.policy!r}"
             )
-        if isinstance(samples, LocalSamples):
-            self._check_local(samples, scheme, cluster.num_workers)
-        planner = BalancedPlanner(self.setup.balancer(cluster))
-        learner = self._learner(cluster, workload, samples) if workload is not None else None
-        at_boundary = samples.boundary if isinstance(samples, LocalSamples) else None
-        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner, at_boundary)
-        return Run(engine, learner, self.evaluate_every)
+        return scheme
 
     def _check_local(self, samples: LocalSamples, scheme: Scheme, num_workers: int) -> None:
         if len(samples.partitions) != num_workers:

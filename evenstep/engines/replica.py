@@ -10,6 +10,11 @@ from evenstep.core.arrays import Ints
 from evenstep.workloads.workload import Evaluation, Workload, gradients
 
 
+def use_threads(number: int) -> None:
+    """Let so many threads compute a gradient: several cost more than they gain on small nets."""
+    torch.set_num_threads(number)
+
+
 class Replica:
     """A model of a workload, whose parameters come from a server."""
 

@@ -8,17 +8,43 @@ them or applies them one by one; the paper's per-update time is the time per gra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from evenstep.core.settings import require_whole
-from evenstep.engines.virtual import VirtualEngine
+from evenstep.engines.iteration import Arrival, Fault
+from evenstep.schemes import Scheme
 
 if TYPE_CHECKING:
     import torch
 
     from evenstep.workloads.workload import Evaluation
+
+
+class Engine(Protocol):
+    """Runs workers under a scheme, in virtual time or for real."""
+
+    clock: str
+    """`virtual`, `real`, or `emulated`: workers that are real take the times of a cluster."""
+
+    @property
+    def scheme(self) -> Scheme: ...
+
+    @property
+    def now(self) -> float:
+        """Seconds of the engine's clock."""
+        ...
+
+    @property
+    def num_dropped(self) -> int: ...
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        """Workers and shards that failed so far."""
+        ...
+
+    def arrivals(self) -> Iterator[Arrival]: ...
 
 
 class Evaluator(Protocol):
@@ -32,11 +58,11 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """How good the model was after so many updates; evaluating takes no virtual time."""
+    """How good the model was after so many updates; evaluating stops the clock."""
 
     updates: int
     time: float
-    """Seconds of virtual time."""
+    """Seconds of the engine's clock."""
     evaluation: Evaluation
 
 
@@ -46,7 +72,7 @@ class Progress:
 
     updates: int
     time: float
-    """Seconds of virtual time."""
+    """Seconds of the engine's clock."""
     point: Point | None
     """Where the model was evaluated now."""
 
@@ -56,6 +82,7 @@ class Run:
 
     >>> from evenstep.clusters.scenarios import make_scenario
     >>> from evenstep.engines.planners import OraclePlanner
+    >>> from evenstep.engines.virtual import VirtualEngine
     >>> cluster = make_scenario("G", noisy=False)
     >>> run = Run(VirtualEngine(cluster, OraclePlanner(cluster)))
     >>> [round(progress.time, 2) for progress in run.advance(updates=3)]
@@ -65,7 +92,7 @@ class Run:
     """
 
     def __init__(
-        self, engine: VirtualEngine, evaluator: Evaluator | None = None, evaluate_every: int = 10
+        self, engine: Engine, evaluator: Evaluator | None = None, evaluate_every: int = 10
     ) -> None:
         """`evaluate_every` counts in updates; without an evaluator there are no points."""
         require_whole("evaluate_every", evaluate_every)
@@ -76,7 +103,7 @@ class Run:
         self.num_counted = engine.scheme.num_counted
         """n: gradients in one update."""
         self.times: list[float] = []
-        """When each update was complete, in seconds of virtual time."""
+        """When each update was complete, in seconds of the engine's clock."""
         self.points: list[Point] = []
         self.staleness = Counter[int]()
         """How many gradients used were so many updates of the server old."""
@@ -88,6 +115,16 @@ class Run:
         """The parameters of now, then the buffers; they must not be changed."""
         assert self._evaluator is not None, "timing-only"
         return self._evaluator.parameters
+
+    @property
+    def clock(self) -> str:
+        """What its times are: `virtual`, `emulated` or `real`."""
+        return self._engine.clock
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        """Workers and shards that failed, and what was done about it."""
+        return self._engine.faults
 
     @property
     def num_dropped(self) -> int:

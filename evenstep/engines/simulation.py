@@ -14,14 +14,17 @@ from evenstep.clusters.conditions import Conditions
 from evenstep.core import metrics
 from evenstep.core.arrays import Floats, Ints
 from evenstep.core.plan import Plan
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.planners import BalancedPlanner, OraclePlanner
-from evenstep.engines.virtual import Iteration, Planner, VirtualEngine
+from evenstep.engines.virtual import Planner, VirtualEngine
 from evenstep.policies import Even, make_policy
 from evenstep.policies.policy import Policy
 from evenstep.predictors import make_predictor
-from evenstep.predictors.training import TrainNow
+from evenstep.predictors.training import Trainer, TrainNow
 
 DEFAULT_PREDICTOR = "best_of"
+ORACLE = "oracle"
+"""In place of a policy: who knows the noise of the coming iteration, so in virtual time only."""
 STEADY_AFTER = 50
 """Iterations after the start, or after a scheduled change, from which a run counts as steady."""
 
@@ -42,12 +45,19 @@ class Setup:
     def of(cls, cluster: Cluster, policy: str | None, predictor: str | None, delay: int) -> Setup:
         """Fill in what the user left open: the cluster's policy, the predictor it needs."""
         policy = policy or cluster.policy
-        if predictor is None and make_policy(policy).uses_speeds:
+        if predictor is None and policy != ORACLE and make_policy(policy).uses_speeds:
             predictor = DEFAULT_PREDICTOR
         return cls(policy, predictor, delay)
 
-    def balancer(self, cluster: Cluster) -> Balancer:
-        return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay)
+    def planner(self, cluster: Cluster) -> Planner:
+        """Return what decides the sizes; the oracle, where that is asked for."""
+        if self.policy == ORACLE:
+            return OraclePlanner(cluster)
+        return BalancedPlanner(self.balancer(cluster))
+
+    def balancer(self, cluster: Cluster, trainer: Trainer | None = None) -> Balancer:
+        """Make the balancer; its predictor is trained on the spot, or by the trainer."""
+        return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay, trainer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +183,13 @@ def _median(values: Sequence[Any]) -> Any:
     return median if np.isfinite(median) else None
 
 
-def _balancer(cluster: Cluster, policy: Policy[Any], predictor: str | None, delay: int) -> Balancer:
+def _balancer(
+    cluster: Cluster,
+    policy: Policy[Any],
+    predictor: str | None,
+    delay: int,
+    trainer: Trainer | None = None,
+) -> Balancer:
     return Balancer(
         cluster.workers,
         cluster.total,
@@ -182,7 +198,7 @@ def _balancer(cluster: Cluster, policy: Policy[Any], predictor: str | None, dela
         minimum=cluster.minimum,
         granularity=cluster.granularity,
         delay=delay,
-        trainer=TrainNow(),
+        trainer=trainer or TrainNow(),
     )
 
 

@@ -8,59 +8,20 @@ is timing-only, and nothing is computed but how long it would take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, cast
 
 import numpy as np
 import simpy
 
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.conditions import Conditions
-from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core.arrays import Ints
 from evenstep.core.report import Reports
+from evenstep.engines.iteration import Arrival, Fault, Iteration, reports
 from evenstep.engines.own_times import OwnTimes
 from evenstep.engines.sharing_out import share_out
 from evenstep.schemes import Bsp, FlexRR, Scheme
-
-
-@dataclass(frozen=True, eq=False)
-class Iteration:
-    """One iteration of all workers, as it was run (BSP kinds)."""
-
-    number: int
-    """k."""
-    start: float
-    """When it began, in seconds of virtual time."""
-    at: Conditions
-    sizes: Ints
-    """x of each worker: samples that it processes."""
-    times: Floats
-    """t of each worker, in seconds, had it been let to finish; 0 where x is 0."""
-    used: Bools
-    """Whether the gradient of each worker has come in and counts."""
-
-    @property
-    def time(self) -> float:
-        """The iteration time: until the last worker that counts has finished."""
-        return float(self.times[self.used].max(initial=0.0))
-
-
-class Arrival(NamedTuple):
-    """A gradient that has come in."""
-
-    worker: int
-    iteration: int
-    """k, as the worker counts."""
-    start: float
-    """When the worker started, in seconds of virtual time."""
-    end: float
-    batch_size: int
-    used: bool
-    staleness: int
-    """Updates that others made since the worker had pulled its parameters."""
-    updated: bool
-    """Whether the server has applied an update."""
 
 
 class Planner(Protocol):
@@ -91,6 +52,9 @@ class VirtualEngine:
     Under the BSP kinds the planner is asked at every iteration boundary. Under the others there is
     none: it is asked once, at the beginning, and each worker keeps its batch size.
     """
+
+    clock = "virtual"
+    faults: Sequence[Fault] = ()
 
     def __init__(
         self,
@@ -157,7 +121,7 @@ class VirtualEngine:
         last = self._iteration
         number = 0 if last is None else last.number + 1
         at = self._cluster.conditions(number, self.now)
-        sizes = self._planner.sizes(self._reports(number, at), at)
+        sizes = self._planner.sizes(reports(self._cluster, number, last, at), at)
         if isinstance(self.scheme, FlexRR):
             sizes, times = share_out(self.scheme, self._cluster, sizes, at)
         else:
@@ -171,7 +135,7 @@ class VirtualEngine:
         """Let workers start, each an iteration of its own."""
         if self._own_times is None:
             at = self._cluster.conditions(0, self.now)
-            self._sizes = self._planner.sizes(self._reports(0, at), at)
+            self._sizes = self._planner.sizes(reports(self._cluster, 0, None, at), at)
             self._own_times = OwnTimes(self._cluster, self._sizes)
         now = self.now
         for worker in starts:
@@ -230,21 +194,3 @@ class VirtualEngine:
             answer.update,
         )
         return answer.starts, arrival
-
-    def _reports(self, number: int, at: Conditions) -> Reports:
-        """Return what the workers say at the boundary: t of the last iteration, usage now."""
-        last = self._iteration
-        if last is None:
-            silent = Reports.silent(number, self._cluster.num_workers)
-            return Reports(
-                number, silent.batch_sizes, silent.times, at.cpu, at.memory, silent.device_memory
-            )
-        worked = (last.sizes > 0) & last.used
-        return Reports(
-            iteration=number,
-            batch_sizes=np.where(worked, last.sizes, 0),
-            times=np.where(worked, last.times, np.nan),
-            cpu=at.cpu,
-            memory=at.memory,
-            device_memory=np.where(worked, self._cluster.device_memory(last.sizes), np.nan),
-        )

@@ -90,7 +90,7 @@ def listening_context(certificate: str | Path, key: str | Path) -> ssl.SSLContex
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         context.load_cert_chain(certificate, key)
-    except ssl.SSLError as error:
+    except OSError as error:
         raise InvalidSetting(
             f"{certificate} and {key} must be a certificate and its key, got {error}"
         ) from error
@@ -101,5 +101,5 @@ def client_context(authority: str | Path) -> ssl.SSLContext:
     """Return the TLS side of a client that believes certificates of this authority."""
     try:
         return ssl.create_default_context(cafile=str(authority))
-    except ssl.SSLError as error:
+    except OSError as error:
         raise InvalidSetting(f"{authority} must hold certificates, got {error}") from error

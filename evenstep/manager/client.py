@@ -14,14 +14,12 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import Any
 
-from evenstep.coordination.holding import Held, Holding
+from evenstep.coordination.holding import Held
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
 from evenstep.errors import EvenstepError, InvalidReport, OutOfTurn, Refused, Unplanned
-from evenstep.manager.line import Where
-from evenstep.manager.messages import from_report, to_plan
+from evenstep.manager.messages import from_report
 from evenstep.manager.place import GRACE, PASSING, SOONEST, Place
 from evenstep.manager.settings import Settings
 
@@ -32,29 +30,18 @@ _SLICE = 0.5
 class ManagerClient:
     """A coordinator for one worker of a job; `evenstep.connect` makes it."""
 
-    def __init__(
-        self,
-        where: Where,
-        job: str,
-        worker: str,
-        settings: Settings | None,
-        iteration: int,
-        blocking: bool,
-        agree: bool,
-        lease: float,
-        timeout: float,
-    ) -> None:
-        self.job = job
-        self.worker = worker
+    def __init__(self, place: Place, blocking: bool, agree: bool, timeout: float) -> None:
+        self.job = place.job
+        self.worker = place.worker
         self.blocking = blocking
         self.agrees = agree
         """Whether `boundary` agrees with the other members, through the manager."""
         self.timeout = timeout
         """Seconds that are waited at a boundary, before going on with the last plan."""
-        self._holding = Holding()
+        self._place = place
+        self._holding = place.holding
         self._used: Held | None = None
         self._mail: Report | None = None
-        self._place = Place(where, job, worker, settings, iteration, lease, self._hold)
         self._keeper = threading.Thread(target=self._keep, name="evenstep-manager", daemon=True)
 
     @property
@@ -193,19 +180,13 @@ class ManagerClient:
 
     def _report(self, report: Report, wait: float) -> bool:
         """Hand in a report, and say whether a plan came back."""
-        self._place.iteration = max(self._place.iteration, report.iteration)
+        # Before anything else: who comes back while this goes by tells the manager so.
+        self._place.iteration = max(self._place.iteration, report.iteration + 1)
         held = None if self.newest < 0 else self.newest
         struct = self._place.call("report", wait, report=from_report(report, held))
         if struct is not None:
-            self._hold(struct)
-        self._place.iteration = max(self._place.iteration, report.iteration + 1)
+            self._place.hold(struct)
         return struct is not None
-
-    def _hold(self, struct: Any) -> None:
-        plan, workers = to_plan(struct)
-        with self._place.news:
-            self._holding.keep(Held(plan, workers))
-            self._place.news.notify_all()
 
     def _keep(self) -> None:
         """Keep the lease, come back when the line is lost, and deliver what was posted."""

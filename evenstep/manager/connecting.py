@@ -8,6 +8,7 @@ from evenstep.errors import InvalidSetting
 from evenstep.manager.access import client_context
 from evenstep.manager.client import ManagerClient
 from evenstep.manager.line import Where
+from evenstep.manager.place import Place
 from evenstep.manager.presence import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
 from evenstep.manager.settings import Settings, check_name
 
@@ -50,16 +51,15 @@ def connect(
     settings = None
     if workers is not None and total is not None:
         settings = Settings(workers, total, policy, predictor, minimum, granularity)
-    client = ManagerClient(
+    place = Place(
         Where(address, token, None if ca is None else client_context(ca)),
         check_name("job", job),
         check_name("worker", worker),
         settings,
         iteration,
-        blocking,
-        agree,
         check_seconds("lease", lease),
-        check_seconds("timeout", timeout, LONGEST_WAIT),
     )
+    wait = check_seconds("timeout", timeout, LONGEST_WAIT)
+    client = ManagerClient(place, blocking, agree, wait)
     client.open(patience, None if reuse is None else check_name("job", reuse))
     return client

@@ -24,7 +24,7 @@ from evenstep.manager.service import Service
 
 MAX_CONNECTIONS = 20_000
 MAX_UNREAD = 4 * 1024 * 1024
-"""Bytes of answers that may wait for a connection to read them."""
+"""Bytes of answers that may wait for a connection to read them before there is another."""
 SWEEP = 0.1
 """Seconds between two looks at leases and waiting calls."""
 SAVE = 1.0
@@ -111,10 +111,12 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, frame: bytes) -> None:
         if self._transport.is_closing():
             return
-        self._transport.write(frame)
         if self._transport.get_write_buffer_size() > MAX_UNREAD:
             self._transport.abort()
-        elif self._buffer:
+            return
+        # An answer alone may be larger: the status of many large jobs.
+        self._transport.write(frame)
+        if self._buffer:
             self._loop.call_soon(self._work)
 
     def _close(self) -> None:
@@ -180,7 +182,6 @@ class Endpoint:
             try:
                 self._service.sweep()
             except Exception:
-                # One job in trouble must not stop the time for the others.
                 _log.exception("a sweep failed")
             for connection in list(self._connections):
                 connection.close_if_silent(loop.time())

@@ -182,6 +182,7 @@ class Job:
         """Note that a worker's connection is lost; it stays a member until its lease is over."""
         if worker in self._presence:
             self._presence[worker].connected = False
+            self._agreements.forget(worker)
 
     def expire(self, now: float) -> list[str]:
         """Let those go whose lease is over, and return their names."""
@@ -244,6 +245,10 @@ class Job:
         if not any(presence.connected for presence in others):
             self._go_on_at(iteration)
         if worker in self._session.members:
+            # While it was away, boundaries may have gone by that others still wait at. Where no
+            # plan can be made without it, they go on waiting.
+            with contextlib.suppress(EvenstepError):
+                self._session.pass_by(worker, iteration)
             return self._session.iteration
         if worker in self._session.joining:
             return self._session.iteration + 1

@@ -8,22 +8,19 @@ be left out where the disk is too slow, and what is written stays right.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TextIO
-from urllib.parse import quote
 
 from evenstep.core.arrays import Ints, as_ints
 from evenstep.manager.course import Boundary, waiting_of
-from evenstep.manager.settings import Settings
+from evenstep.manager.settings import Settings, safe_name
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 
 PORTION = 64 * 1024 * 1024
 """Bytes after which only every second iteration is written, then every fourth, and so on."""
-_LONGEST_NAME = 100
 
 
 class JobLog:
@@ -127,18 +124,6 @@ def row_of(before: Boundary, after: Boundary, workers: Sequence[str], start: flo
         memory=before.reports.memory[began],
         device_memory=reports.device_memory[ended],
     )
-
-
-def safe_name(job: str) -> str:
-    """Return a name for files of a job, whatever it is called; two jobs never have the same.
-
-    >>> safe_name("resnet:50/../x")
-    'resnet%3A50%2F..%2Fx'
-    """
-    name = quote(job, safe="@")
-    if len(name) <= _LONGEST_NAME:
-        return name
-    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
 
 
 def _places(boundary: Boundary, workers: Sequence[str]) -> Ints:

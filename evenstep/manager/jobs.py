@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from evenstep.errors import EvenstepError, InvalidSetting, LimitReached, UnknownJob
+from evenstep.errors import InvalidSetting, LimitReached, UnknownJob
 from evenstep.manager import saved
 from evenstep.manager.job import Job
 from evenstep.manager.news import Happening, News
@@ -104,9 +104,10 @@ class Jobs:
     def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
         try:
             job = self._jobs[found.job] = Job.restored(found, now, self.news)
-        except EvenstepError as error:
+        except Exception as error:
+            # Whatever is wrong with it, the others are recovered, and the manager starts.
             aside = saved.set_aside(path)
-            _log.error("%s cannot be used and is now %s: %s", path, aside.name, error)
+            _log.error("%s cannot be used and is now %s: %r", path, aside.name, error)
             return
         details = {"iteration": job.iteration, "workers": list(job.workers)}
         self.news.tell(Happening("recovered", job.name, details=details))
@@ -114,9 +115,14 @@ class Jobs:
     def _write(self, folder: Path, job: saved.Saved) -> None:
         try:
             saved.save(folder, job)
-            self.unwritten.discard(job.job)
         except OSError as error:
             self.num_write_failures += 1
+            if job.job not in self.unwritten:
+                # Once, and not every second for as long as the disk is full.
+                _log.error("job %s cannot be saved, and is tried again: %s", job.job, error)
             self.unwritten.add(job.job)
-            _log.error("job %s cannot be saved, and will be tried again: %s", job.job, error)
             self._jobs[job.job].changed = True
+        else:
+            if job.job in self.unwritten:
+                _log.warning("job %s could be saved again", job.job)
+            self.unwritten.discard(job.job)

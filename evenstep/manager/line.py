@@ -102,13 +102,18 @@ class Line:
         buffer = bytearray(came)
         while len(buffer) < 4 or len(buffer) < 4 + wire.frame_length(buffer, wire.MAX_REPLY):
             if not came:
-                raise ConnectionError("the connection was closed")
+                raise ConnectionError(self._closed())
             self._socket.settimeout(_left(deadline))
             came = self._socket.recv(65536)
             buffer += came
         if len(buffer) > 4 + wire.frame_length(buffer, wire.MAX_REPLY):
             raise MalformedMessage("a frame must be followed by nothing, got more")
         return bytes(buffer[4:])
+
+    def _closed(self) -> str:
+        is_greeting = self._sequence == 1
+        hint = ", as one with TLS does where the client has none" if is_greeting else ""
+        return f"the connection was closed{hint if self._where.tls is None else ''}"
 
     def _unreachable(self, why: str) -> ManagerUnreachable:
         return ManagerUnreachable(f"the manager at {self._where.address}: {why}")

@@ -1,4 +1,5 @@
-"""The place of a worker in a job: its line to the manager, made again whenever it is lost.
+"""The place of a worker in a job: its line to the manager, made again whenever it is lost, and the
+plans that came over it.
 
 Two threads use it: the one that trains makes calls, and the one in the background keeps the lease
 and comes back. Who calls while there is no line gets no answer, at once.
@@ -10,13 +11,13 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from typing import Any
 
+from evenstep.coordination.holding import Held, Holding
 from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
 from evenstep.manager.idl import types
 from evenstep.manager.line import Line, Where
-from evenstep.manager.messages import from_settings, to_settings
+from evenstep.manager.messages import from_settings, to_plan, to_settings
 from evenstep.manager.settings import Settings
 
 GRACE = 5.0
@@ -40,7 +41,6 @@ class Place:
         settings: Settings | None,
         iteration: int,
         lease: float,
-        hold: Callable[[Any], None],
     ) -> None:
         self.job = job
         self.worker = worker
@@ -52,12 +52,13 @@ class Place:
         self.line: Line | None = None
         self.closed = False
         self.news = threading.Condition()
-        """Notified when the line is lost, and at the end."""
+        """Notified when a plan comes, when the line is lost, and at the end."""
+        self.holding = Holding()
+        """The plans that came."""
         self.settings = settings
         """The settings of the job; None until they are known."""
         self._where = where
         self._instance = uuid.uuid4().hex
-        self._hold = hold
         self._line_in_use = threading.Lock()
         self._said = time.monotonic()
 
@@ -132,6 +133,13 @@ class Place:
         with self.news:
             self.news.notify_all()
 
+    def hold(self, struct: Any) -> None:
+        """Keep a plan that has come."""
+        plan, workers = to_plan(struct)
+        with self.news:
+            self.holding.keep(Held(plan, workers))
+            self.news.notify_all()
+
     def leave(self) -> None:
         """Give the place up."""
         with self._line_in_use:
@@ -150,20 +158,31 @@ class Place:
     def _join(self, reuse: str | None = None) -> None:
         line = Line(self._where, GRACE)
         try:
-            membership = line.call("join", GRACE, entry=self._entry(reuse))
+            told = self._enter(line, reuse)
+            with self._line_in_use:
+                self.line, self.failure = line, None
+                if self.iteration > told:
+                    # A boundary went by meanwhile, at which the others must not wait for this one.
+                    self._enter(line)
         except BaseException:
+            self.line = None
             line.close()
             raise
+        if self.closed:
+            self.drop(None)
+
+    def _enter(self, line: Line, reuse: str | None = None) -> int:
+        """Join on a line, and return at which boundary."""
+        entry = self._entry(reuse)
+        membership = line.call("join", GRACE, entry=entry)
         # With them the job can be made again, should the manager have lost everything.
         self.settings = to_settings(membership.settings)
         self.iteration = max(self.iteration, membership.iteration)
         for plan in (*(membership.recent or ()), membership.plan):
             if plan is not None:
-                self._hold(plan)
+                self.hold(plan)
         self._said = time.monotonic()
-        self.line, self.failure = line, None
-        if self.closed:
-            self.drop(None)
+        return max(int(entry.iteration), int(membership.iteration))
 
     def _entry(self, reuse: str | None) -> Any:
         return types().Entry(

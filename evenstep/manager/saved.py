@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
-from urllib.parse import quote
 
 import numpy as np
 
 from evenstep.core.archive import parse_archive, write_archive
 from evenstep.core.rows import Arrays, inner_arrays
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
-from evenstep.manager.settings import Settings, check_name
+from evenstep.manager.settings import Settings, check_name, safe_name
 
 FORMAT = 1
 _SUFFIX = ".job.npz"
@@ -98,7 +97,7 @@ def set_aside(path: Path) -> Path:
 
 def path_of(folder: Path, job: str) -> Path:
     """Return where the file of a job is; two names never have the same file."""
-    return folder / f"{quote(job, safe='@')}{_SUFFIX}"
+    return folder / f"{safe_name(job)}{_SUFFIX}"
 
 
 def _load(path: Path, complain: Callable[[str], None]) -> Saved | None:
@@ -107,9 +106,8 @@ def _load(path: Path, complain: Callable[[str], None]) -> Saved | None:
         if path_of(path.parent, saved.job) != path:
             raise StateFileError(f"a file must be named after its job, which is {saved.job}")
         return saved
-    except EvenstepError as error:
-        aside = set_aside(path)
-        complain(f"{path} cannot be used and is now {aside.name}: {error}")
+    except (EvenstepError, OSError) as error:
+        complain(f"{path} cannot be used and is now {set_aside(path).name}: {error}")
         return None
 
 
@@ -127,7 +125,7 @@ def _parse(content: bytes) -> Saved:
             _learned("learned", arrays),
             int(arrays.get("least_number", 0)),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StateFileError(f"a saved job must be whole, {error!r}") from error
 
 

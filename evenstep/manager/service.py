@@ -91,18 +91,27 @@ class Service:
             del self._peers[peer.job, peer.worker]
             self._waiting.remove(peer.job, peer.worker)
             peer.job.disconnect(peer.worker)
+            self._waiting.release(peer.job)
 
     def sweep(self) -> None:
         """Do what time brings about: leases end, and waiting calls give up."""
         now = self._clock()
         self._waiting.expire(now)
         for job in self.jobs:
+            self._sweep(job, now)
+
+    def _sweep(self, job: Job, now: float) -> None:
+        try:
             gone = job.expire(now)
-            for worker in gone:
-                self.num_leases_lost += 1
-                self._dismiss(job, worker)
-            if gone or job.session is not None:
-                self._waiting.release(job)
+        except Exception:
+            # One job in trouble must not stop the time for the others.
+            _log.exception("the leases of job %s cannot be looked at", job.name)
+            return
+        for worker in gone:
+            self.num_leases_lost += 1
+            self._dismiss(job, worker)
+        if gone or job.session is not None:
+            self._waiting.release(job)
 
     def stop(self) -> None:
         """Answer all who wait; they go on with their last plan."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from evenstep.errors import EvenstepError
 from evenstep.manager.access import is_loopback
-from evenstep.manager.endpoint import Endpoint
+from evenstep.manager.endpoint import MAX_CONNECTIONS, Endpoint
 from evenstep.manager.events import EventStream
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.logs import log_news
@@ -25,6 +26,9 @@ from evenstep.manager.snapshot import Snapshot, snapshot_of
 from evenstep.manager.web import HttpPort
 
 Address = tuple[str, int]
+
+_OTHER_FILES = 2_000
+"""Open files besides connections of workers: the HTTP port, run logs, the state."""
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +52,7 @@ class Options:
 async def serve(options: Options, say: Callable[[str], None]) -> None:
     """Serve until the process is told to stop; `say` is told where, and what was kept."""
     clock = asyncio.get_running_loop().time
+    _allow_connections(MAX_CONNECTIONS)
     news = News()
     news.listen(log_news)
     events = EventStream()
@@ -123,6 +128,19 @@ async def _be_seen(
             raise
         _log.warning("going on without metrics: %s; give another address with --http", error)
         return []
+
+
+def _allow_connections(number: int) -> None:
+    """Let this process have so many connections, as far as it may decide that itself.
+
+    Most systems give a process 1,024 open files unless it asks for more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager

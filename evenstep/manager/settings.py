@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from evenstep.balancer import Balancer
 from evenstep.core.limits import UNLIMITED, Limits
@@ -16,6 +18,8 @@ from evenstep.predictors import make_predictor
 MAX_WORKERS = 10_000
 """Workers that a job may have."""
 
+_LONGEST_NAME = 160
+"""Letters of a name that a file is named after: with what is added there, 255 is the limit."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}")
 
 
@@ -82,6 +86,18 @@ def check_name(what: str, name: object) -> str:
             f"and begin with a letter or digit, got {str(name)[:150]!r}"
         )
     return name
+
+
+def safe_name(job: str) -> str:
+    """Return a name for files of a job, whatever it is called; two jobs never have the same.
+
+    >>> safe_name("resnet:50/../x")
+    'resnet%3A50%2F..%2Fx'
+    """
+    name = quote(job, safe="@")
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(job.encode()).hexdigest()[:16]}"
 
 
 def in_name_order(workers: Sequence[str]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from evenstep.core.arrays import Floats, as_floats
 from evenstep.errors import InvalidSetting
+from evenstep.runlog.drawing import check_format, drawing, save
 from evenstep.runlog.marks import LINE, draw_marks
 from evenstep.runlog.panels import (
     draw_iteration_times,
@@ -28,34 +28,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FORMATS = (".png", ".svg")
-
 WIDTH, HEIGHT = 860.0, 612.0
 """Of the picture, in points."""
 TITLE = 42.0
 """Height of the title in it."""
-
-_STYLE: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#8a8a8a",
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "svg.hashsalt": "evenstep",
-    # A name with dollar signs is a name, not a formula.
-    "text.parse_math": False,
-    "text.usetex": False,
-}
 
 
 def plot(
@@ -77,12 +53,6 @@ def plot(
     _save(run_log, Numbers.of(run_log, others), Path(path))
 
 
-def check_format(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidSetting unless the file's ending is one that can be drawn."""
-    if Path(path).suffix.lower() not in FORMATS:
-        raise InvalidSetting(f"a plot must be a {' or '.join(FORMATS)} file, got {str(path)!r}")
-
-
 def _checked(label: str, times: ArrayLike, num_iterations: int) -> Floats:
     values = as_floats(times)
     if values.shape != (num_iterations,):
@@ -94,20 +64,10 @@ def _checked(label: str, times: ArrayLike, num_iterations: int) -> Floats:
 
 
 def _save(run_log: RunLog, numbers: Numbers, path: Path) -> None:
-    try:
-        import matplotlib
-    except ImportError as missing:
-        hint = "plots need matplotlib: pip install 'evenstep[plots]'"
-        raise ModuleNotFoundError(hint, name="matplotlib") from missing
     # A line through a single point shows nothing.
     marker = "o" if len(numbers.iterations) == 1 else "None"
-    with matplotlib.rc_context({**_STYLE, "lines.marker": marker}), warnings.catch_warnings():
-        # Worker names may have letters that the font lacks; a box in their place is no problem.
-        warnings.filterwarnings("ignore", message="Glyph")
-        figure = _figure(run_log, numbers)
-        # Without its date, the same run gives the same file.
-        metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-        figure.savefig(path, dpi=150, metadata=metadata)
+    with drawing({"lines.marker": marker}):
+        save(_figure(run_log, numbers), path)
 
 
 def _figure(run_log: RunLog, numbers: Numbers) -> Figure:

@@ -28,11 +28,16 @@ T = TypeVar("T")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def make_workload(spec: str) -> Workload:
-    """Make a workload from its short form: ``name[:setting=value,...]``."""
+def make_workload(spec: str, path: str | None = None) -> Workload:
+    """Make a workload from its short form: ``name[:setting=value,...]``.
+
+    A `path` given apart may have commas in it.
+    """
     name, settings = parse_spec(spec)
     if name not in WORKLOADS:
         raise InvalidSetting(f"workload must be one of {', '.join(WORKLOADS)}, got {name!r}")
+    if path is not None and settings.setdefault("path", path) != path:
+        raise InvalidSetting(f"path of {name} must be given once, got {path!r} too")
     return construct(WORKLOADS[name], name, settings)
 
 

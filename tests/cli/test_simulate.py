@@ -1,20 +1,16 @@
 """``evenstep simulate``: what it prints, what it writes, and how it refuses."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from evenstep import runlog
-from evenstep.cli.main import main
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS
 
+COMMAND = "simulate"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
 DOCUMENTED = {
     "settle_5",
@@ -34,59 +30,6 @@ DOCUMENTED = {
 }
 SHARES = {"static": "static:shares=15/4/2/1"}
 """What has to be set of a policy before it can be made for four workers."""
-
-
-@pytest.fixture(autouse=True)
-def no_terminal(monkeypatch):
-    """However these tests are started, what they print goes to no terminal."""
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def printed(capsys):
-    """Runs a simulation that must end well, and returns what it prints."""
-
-    def run(*argv):
-        code = main(["simulate", *map(str, argv)])
-        out, err = capsys.readouterr()
-        assert (code, err) == (0, "")
-        return out
-
-    return run
-
-
-def no_constants(name):
-    raise AssertionError(f"{name} is no JSON")
-
-
-@pytest.fixture
-def figures(printed):
-    def run(*argv):
-        return json.loads(printed(*argv, "--json"), parse_constant=no_constants)
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys):
-    """Runs a simulation that must be refused, and returns the message."""
-
-    def run(*argv):
-        try:
-            code: object = main(["simulate", *map(str, argv)])
-        except SystemExit as stopped:
-            code = stopped.code
-        out, err = capsys.readouterr()
-        assert (code, out) == (2, "")
-        *usage, message = err.splitlines()
-        assert not usage or usage[0].startswith("usage: evenstep simulate")
-        for start in ("evenstep: error: ", "evenstep simulate: error: "):
-            if message.startswith(start):
-                return message.removeprefix(start)
-        raise AssertionError(err)
-
-    return run
 
 
 def test_json_has_the_documented_figures_of_every_seed_and_their_medians(figures):
@@ -243,25 +186,8 @@ def test_simulated_figures_are_called_simulated(printed):
     assert out.count("(simulated") == 2
 
 
-def test_run_on_a_terminal_is_shown_live():
-    terminal, side = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evenstep", "simulate", "G", "--iterations", "20"],
-        stdin=subprocess.DEVNULL,
-        stdout=side,
-        stderr=side,
-        env={**os.environ, "TERM": "xterm"},
-    )
-    os.close(side)
-    shown = b""
-    try:
-        while piece := os.read(terminal, 2**16):
-            shown += piece
-    except OSError:
-        pass  # That is how the terminal says that nobody writes to it any more.
-    os.close(terminal)
-    assert process.wait() == 0
-    text = shown.decode()
+def test_run_on_a_terminal_is_shown_live(shown):
+    text = shown("G", "--iterations", 20)
     assert "iteration 20" in text
     assert "20/20" in text
     assert "\x1b[?25h" in text

@@ -59,7 +59,7 @@ def test_token_and_tls(tmp_path, token_file):
                 manager.connect("j", "c", **{**inside, "token": wrong})
             assert outside.value.problem == "TOKEN"
         # Without TLS, or without its certificate, there is nobody to speak to.
-        with pytest.raises(ManagerUnreachable):
+        with pytest.raises(ManagerUnreachable, match="as one with TLS does"):
             manager.connect("j", "c", **{**inside, "ca": None})
         asked = ["--token-file", token_file, "--tls-ca", certificate]
         assert "j: waiting" in manager.command("status", *asked)
@@ -78,6 +78,14 @@ def make_certificate(folder):
         check=True, capture_output=True,
     )  # fmt: skip
     return certificate, key
+
+
+def test_files_of_tls_that_are_not_there_are_named(tmp_path):
+    gone = tmp_path / "gone.pem"
+    assert f"{gone} and {gone} must be a certificate" in refused(
+        "--tls-cert", gone, "--tls-key", gone
+    )
+    assert f"{gone} must hold certificates" in refused("status", "--tls-ca", gone)
 
 
 def test_nothing_is_answered_before_hello(manager):

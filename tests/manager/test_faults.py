@@ -79,6 +79,28 @@ def test_worker_whose_line_breaks_comes_back_by_itself_and_keeps_its_place(manag
     a.leave(), b.leave()
 
 
+def test_worker_that_comes_back_is_not_waited_for_where_it_went_by_meanwhile(manager, job):
+    """As in a gradient exchange, where b waits for a, which waits for the report of b."""
+    a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
+    boundary([a, b], 0)
+    make_entry, passed = b._place._entry, threading.Event()
+
+    def entry_and_then_a_boundary(reuse):
+        entry = make_entry(reuse)
+        if not passed.is_set():
+            assert b.boundary(said("b", 1)).number == 0
+            passed.set()
+        return entry
+
+    b._place._entry = entry_and_then_a_boundary
+    b._place.drop(None)
+    a.boundary(said("a", 1))
+    assert passed.is_set() and a.failure is None
+    boundary([a, b], 2)
+    assert (a.failure, b.failure, b.workers) == (None, None, ("a", "b"))
+    a.leave(), b.leave()
+
+
 def test_client_takes_its_place_from_a_dead_connection_that_the_manager_still_holds(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)

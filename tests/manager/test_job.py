@@ -5,6 +5,7 @@ import tracemalloc
 
 import pytest
 
+from evenstep.coordination.agreement import FAILED
 from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
 from evenstep.manager.job import Job
 from evenstep.manager.saved import Learned
@@ -115,6 +116,24 @@ def test_worker_that_passed_a_boundary_is_not_waited_for_there():
     assert close(job, 3, b=20.0) == [30, 30]
 
 
+def test_worker_that_comes_back_later_on_is_not_waited_for_before():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    job.report(said("a", 1, 10.0), None, now=0.0)
+    job.disconnect("b")
+    assert job.plan_for(1) is None
+    assert job.join("b", 2, 5.0, now=0.0) == 2
+    assert job.plan_for(1) is not None
+    # Nobody reports for 2 and 3 at all.
+    job.disconnect("b")
+    job.join("b", 4, 5.0, now=0.0)
+    assert job.iteration == 2
+    job.disconnect("a")
+    job.join("a", 5, 5.0, now=0.0)
+    assert job.iteration == 4
+    assert close(job, 4, b=10.0) is not None
+
+
 def test_plan_of_long_ago_is_forgotten():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)
@@ -158,6 +177,21 @@ def test_agreement_is_settled_when_the_missing_one_leaves():
     assert job.agreed(3) is None
     job.leave("b")
     assert job.agreed(3).number == 5
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(back):
+    job = Job("j", Settings(2, 60, *EMA))
+    for worker in "ab":
+        job.join(worker, 0, 5.0, now=0.0, instance=worker)
+    job.agree("a", 3, 5, now=0.0)
+    if back:
+        # Its old line is dead, and nobody has noticed.
+        job.join("a", 3, 5.0, now=0.0, instance="a")
+    else:
+        job.disconnect("a")
+    job.agree("b", 3, 5, now=0.0)
+    assert job.agreed(3) == FAILED
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
 """What outlives the manager: files of jobs."""
 
+import json
+from errno import ENOSPC
+
 import numpy as np
 import pytest
 
+from evenstep.core.archive import write_archive
 from evenstep.errors import StateFileError
+from evenstep.manager import saved
 from evenstep.manager.job import UNSAVED, Job
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.saved import _parse, load_all, path_of, save
@@ -106,10 +111,57 @@ def test_flipped_bit_is_found_or_harmless(tmp_path):
 
 
 def test_names_of_jobs_have_files_of_their_own(tmp_path):
-    names = ["a", "A", "a.b", "a:b", "a-b", "a@b", "_", "x" * 128]
+    names = ["a", "A", "a.b", "a:b", "a-b", "a@b", "_", "x" * 128, "x" + ":" * 127]
     paths = {path_of(tmp_path, name) for name in names}
     assert len(paths) == len(names)
     assert {path.parent for path in paths} == {tmp_path}
     for name in names:
         save(tmp_path, Job(name, Settings(1, 8)).saved())
     assert sorted(s.job for s in load_all(tmp_path, complain=pytest.fail)) == sorted(names)
+
+
+@pytest.mark.parametrize("change", ["folder", "no number", "no such worker", "leases"])
+def test_file_that_cannot_be_used_keeps_no_manager_from_starting(tmp_path, change, caplog):
+    good, bad = (Job(name, Settings(2, 60, "proportional", "ema")) for name in ("good", "bad"))
+    for job in (good, bad):
+        for worker in ("w0", "w1"):
+            job.join(worker, 0, 5.0, now=0.0)
+        save(tmp_path, job.saved())
+    path = path_of(tmp_path, "bad")
+    if change == "folder":
+        path.unlink()
+        path.mkdir()
+    else:
+        # As another version might leave it: whole, and not what this one expects.
+        with np.load(path) as archive:
+            arrays = {name: archive[name] for name in archive.files if name != "checksum"}
+        if change == "no number":
+            del arrays["running.state.own.number"]
+        elif change == "no such worker":
+            arrays["running.workers"] = np.array(["w0"])
+        else:
+            settings = json.loads(str(arrays["settings"]))
+            arrays["settings"] = np.array(json.dumps({**settings, "leases": [5.0]}))
+        write_archive(path, arrays)
+    jobs = Jobs(tmp_path)
+    jobs.recover(now=0.0)
+    jobs.close()
+    assert [job.name for job in jobs] == ["good"]
+    assert not path.exists() and path.with_name(f"{path.name}.damaged-1").exists()
+    assert "cannot be used and is now bad.job.npz.damaged-1" in caplog.text
+
+
+def test_full_disk_is_reported_once_and_tried_until_it_is_not(tmp_path, monkeypatch, caplog):
+    jobs = Jobs(tmp_path)
+    jobs.recover(now=0.0)
+    jobs.create("j", Settings(2, 60))
+    with monkeypatch.context() as full:
+        full.setattr(saved, "save", lambda *_: (_ for _ in ()).throw(OSError(ENOSPC, "full")))
+        for _ in range(3):
+            jobs.write(jobs.changed())
+    assert (jobs.unwritten, jobs.num_write_failures) == ({"j"}, 3)
+    assert caplog.text.count("job j cannot be saved, and is tried again: [Errno 28] full") == 1
+    jobs.write(jobs.changed())
+    assert jobs.unwritten == set() and jobs.changed() == []
+    assert "job j could be saved again" in caplog.text
+    jobs.close()

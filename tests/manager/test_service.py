@@ -10,7 +10,7 @@ import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
 from evenstep.manager.line import Line, Where
-from tests.manager.managers import boundary, running, said, together, until
+from tests.manager.managers import boundary, refused, running, said, together, until
 
 
 def test_workers_get_one_plan_that_fits_their_speeds(manager, job):
@@ -66,6 +66,43 @@ def test_job_is_created_on_the_command_line_and_shown(manager, job):
     assert lines[1] == "  a: batch size 32, connected, not reported"
     for client in clients:
         client.leave()
+
+
+def test_job_is_created_on_the_command_line_with_all_its_settings(manager, job):
+    manager.command(
+        "create", job, "--workers", 2, "--total", 64, "--predictor", "ema", "--minimum", 0,
+        "--granularity", 4,
+    )  # fmt: skip
+    with manager.connect(job, "a", workers=2, total=64, predictor="ema", minimum=0, granularity=4):
+        assert manager.status()[job]["settings"] == {
+            "workers": 2, "total": 64, "policy": "equal_finish", "predictor": "ema", "minimum": 0,
+            "granularity": 4,
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (["--workers", "2"], "--workers"),
+        (["create", "j", "--workers", "2", "--total", "8", "--state", "s"], "--state"),
+        (["status", "--policy", "even"], "--policy"),
+    ],
+)
+def test_option_that_would_do_nothing_is_refused(words, option):
+    assert f"{option} must not be given" in refused(*words)
+
+
+def test_manager_has_more_connections_than_a_process_is_given_at_first(tmp_path):
+    code = (
+        "import resource, sys; from resource import RLIMIT_NOFILE as files;"
+        "resource.setrlimit(files, (64, resource.getrlimit(files)[1]));"
+        "from evenstep.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    with running(log=tmp_path / "log", code=code) as manager:
+        lines = [Line(Where(manager.address), 5.0) for _ in range(80)]
+        for line in lines:
+            assert line.call("status", 5.0, job="") == []
+            line.close()
 
 
 def test_job_with_other_settings_or_without_any_is_refused(manager, job):

@@ -76,7 +76,7 @@ def test_one_plan_per_iteration_and_progress_whatever_is_killed(tmp_path, capsys
         finally:
             trainers.close()
             data_plane.close()
-        assert manager.stop().startswith("evenstep manager: stopped; 3 jobs, kept in")
+        assert manager.stop().startswith("evenstep manager: stopped; kept 3 jobs in")
     errors = folder / "errors"
     assert not errors.exists(), errors.read_text()
     records = [read(loop, folder) for loop in JOBS]

@@ -1,0 +1,240 @@
+"""Train under several schemes, and compare them with BSP.
+
+BSP, ASP, SSP, backup workers, FlexRR and LB-BSP train the same workload on the same cluster, with
+the same noise. The gradients are real ones; the clock is the cluster's: every time is virtual. With
+--engine ray, workers are real processes that are slowed down to the cluster's times, or not.
+Shown are the per-update time (hardware efficiency), the updates that it took to reach the target
+(statistical efficiency) and the time that it took, each also over BSP's; docs/compare.md.
+
+Alone it trains a small net on scikit-learn's digits on four GPUs, in half a minute.
+
+examples:
+  evenstep compare
+  evenstep compare --cluster B --workload svm --target 0.9 --seeds 0-4 --plot compare.png
+  evenstep compare --schemes ssp:bound=3,lb-bsp,lb-bsp:stepwise,unweighted --optimizer momentum
+  evenstep compare --cluster A --workload resnet32 --data cifar-10-batches-py --iterations 200
+  evenstep compare --cluster P --workload none --json
+  evenstep compare --engine ray --iterations 50
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from evenstep.cli.arguments import add_seeds, count, positive, seeds_of, share
+from evenstep.cli.compare_result import result_of
+from evenstep.cli.compare_view import Display, displayed, print_result
+from evenstep.cli.stopping import told_to_stop
+from evenstep.clusters.named import SUMMARIES
+from evenstep.core.settings import parse_spec
+from evenstep.engines.comparison import MOST_UPDATES, Comparison
+from evenstep.engines.contenders import CONTENDERS, Contender, parse_contenders
+from evenstep.engines.figures import Figures
+from evenstep.engines.named import EMULATED_SCALE, ENGINES, Engine
+from evenstep.errors import InvalidSetting
+from evenstep.predictors import PREDICTORS
+from evenstep.runlog.drawing import check_format
+
+if TYPE_CHECKING:
+    from evenstep.workloads.workload import Workload
+
+SCHEMES = "bsp,asp,ssp,backup,flexrr,lb-bsp"
+TARGET, ITERATIONS = 0.95, 200
+"""What is asked for where the user asks for neither."""
+LEARNING_RATES = {"sgd": 0.3, "momentum": 0.05, "adam": 0.01}
+"""The usual ones, good for the digits."""
+MOMENTUM = 0.9
+NO_WORKLOAD = "none"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--cluster", default="A:4", metavar="C", help=f"{', '.join(SUMMARIES)} or a file; A:4"
+    )
+    parser.add_argument("--workers", type=count, metavar="N", help="number of workers")
+    parser.add_argument("--total", type=count, metavar="X", help="samples of one iteration")
+    parser.add_argument("--noise-free", action="store_true", help="no noise and no spikes")
+    parser.add_argument(
+        "--workload",
+        default="mlp",
+        metavar="W",
+        help="softmax, mlp (the default), svm, cifarnet, resnet32, inception_v3; none: times only",
+    )
+    parser.add_argument("--data", metavar="PATH", help="CIFAR-10 or svmlight file of the workload")
+    parser.add_argument(
+        "--partition", metavar="P", help="own data, skewed by class: by_speed, dirichlet:alpha=0.5"
+    )
+    parser.add_argument(
+        "--schemes",
+        metavar="S,...",
+        help=f"{', '.join(CONTENDERS)}; settings are given like ssp:bound=3, backup:backups=2, "
+        f"lb-bsp:POLICY,predictor=ema,unweighted; default {SCHEMES}, on Ray without flexrr",
+    )
+    parser.add_argument(
+        "--predictor", metavar="Q", help=f"of LB-BSP: {', '.join(PREDICTORS)}, like ema:alpha=0.5"
+    )
+    parser.add_argument(
+        "--engine", default="virtual", metavar="E", help=f"{', '.join(ENGINES)}; default virtual"
+    )
+    parser.add_argument("--address", metavar="A", help="with ray: of a Ray cluster that is there")
+    speeds = parser.add_mutually_exclusive_group()
+    speeds.add_argument(
+        "--scale",
+        type=positive,
+        metavar="S",
+        help="with ray: workers take the times of the cluster, with S real seconds for each "
+        f"of its; default {EMULATED_SCALE}",
+    )
+    speeds.add_argument(
+        "--real-speeds", action="store_true", help="with ray: workers are as fast as they can be"
+    )
+    parser.add_argument("--optimizer", default="sgd", metavar="O", help="sgd, momentum or adam")
+    parser.add_argument("--learning-rate", type=positive, metavar="ETA", help="that of BSP")
+    parser.add_argument("--shards", type=count, default=1, metavar="S", help="parameter servers")
+    parser.add_argument(
+        "--threads",
+        type=count,
+        default=1,
+        metavar="N",
+        help="that compute a gradient in virtual time; default 1, as small nets are fastest so",
+    )
+    parser.add_argument(
+        "--target",
+        type=share,
+        metavar="ACC",
+        help=f"accuracy to reach; without --iterations a scheme then stops, or after "
+        f"{MOST_UPDATES} updates; default {TARGET}, with {ITERATIONS} iterations",
+    )
+    parser.add_argument("--iterations", type=count, metavar="K", help="updates of each scheme")
+    parser.add_argument(
+        "--evaluate-every", type=count, default=5, metavar="K", help="updates; default 5"
+    )
+    add_seeds(parser)
+    parser.add_argument("--json", action="store_true", help="print all figures and curves as JSON")
+    parser.add_argument("--plot", metavar="FILE", help="picture, .png or .svg")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.plot is not None:
+        # Now, not after a long run.
+        check_format(args.plot)
+    seeds = seeds_of(args)
+    contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
+    comparison = make_comparison(args)
+    for contender in contenders:
+        comparison.check(contender, seeds[0])
+    with (
+        told_to_stop(),
+        comparison.session(contenders, seeds[0]),
+        displayed(comparison, contenders, len(seeds), quiet=args.json) as display,
+    ):
+        figures = [_run_seed(comparison, contenders, seed, display) for seed in seeds]
+    result = result_of(comparison, contenders, seeds, figures)
+    if args.plot is not None:
+        from evenstep.cli.compare_plot import plot_comparison
+
+        plot_comparison(result, args.plot)
+    if args.json:
+        json.dump(result, sys.stdout, indent=2, allow_nan=False)
+        print()
+        return 0
+    print_result(result)
+    if args.plot is not None:
+        print(f"plot: {args.plot}")
+    return 0
+
+
+def make_comparison(args: argparse.Namespace) -> Comparison:
+    """Make the comparison that was asked for; what was left open is as usual."""
+    target, iterations = args.target, args.iterations
+    workload = _workload(args)
+    if workload is not None and target is None and iterations is None:
+        target, iterations = TARGET, ITERATIONS
+    return Comparison(
+        cluster=args.cluster,
+        workload=workload,
+        model=parse_spec(args.workload)[0],
+        engine=_engine(args),
+        num_workers=args.workers,
+        total=args.total,
+        noisy=not args.noise_free,
+        optimizer=optimizer_spec(args.optimizer, args.learning_rate),
+        predictor=args.predictor,
+        partition=args.partition,
+        num_shards=args.shards,
+        target=target,
+        iterations=iterations,
+        evaluate_every=args.evaluate_every,
+    )
+
+
+def usual_schemes(engine: str) -> str:
+    """Return the schemes to compare on an engine.
+
+    >>> usual_schemes("ray")
+    'bsp,asp,ssp,backup,lb-bsp'
+    """
+    return SCHEMES.replace(",flexrr", "") if engine == "ray" else SCHEMES
+
+
+def _engine(args: argparse.Namespace) -> Engine:
+    if args.engine not in ENGINES:
+        raise InvalidSetting(f"engine must be one of {', '.join(ENGINES)}, got {args.engine!r}")
+    settings: dict[str, Any] = {}
+    if args.address is not None:
+        settings["address"] = args.address
+    if args.scale is not None or args.real_speeds:
+        settings["scale"] = args.scale
+    if settings and args.engine != "ray":
+        raise InvalidSetting(
+            f"--address, --scale and --real-speeds go with --engine ray, got {args.engine!r}"
+        )
+    return ENGINES[args.engine](**settings)
+
+
+def optimizer_spec(spec: str, learning_rate: float | None) -> str:
+    """Return the short form of an optimizer with all that the user left open.
+
+    >>> optimizer_spec("momentum", 0.2)
+    'sgd:momentum=0.9,learning_rate=0.2'
+    """
+    name, settings = parse_spec(spec)
+    if name not in LEARNING_RATES:
+        raise InvalidSetting(f"optimizer must be one of {', '.join(LEARNING_RATES)}, got {name!r}")
+    if learning_rate is not None and "learning_rate" in settings:
+        raise InvalidSetting(f"learning_rate of {name} must be given once, got {learning_rate} too")
+    if name == "momentum":
+        settings.setdefault("momentum", MOMENTUM)
+    settings.setdefault("learning_rate", learning_rate or LEARNING_RATES[name])
+    name = "sgd" if name == "momentum" else name
+    return f"{name}:" + ",".join(f"{setting}={value}" for setting, value in settings.items())
+
+
+def _workload(args: argparse.Namespace) -> Workload | None:
+    if args.workload == NO_WORKLOAD:
+        if args.data is not None:
+            raise InvalidSetting(f"--data goes with a workload, got none for {args.data!r}")
+        return None
+    # Here, so that a timing-only comparison needs no torch.
+    from evenstep.engines.optimizers import make_optimizer
+    from evenstep.engines.replica import use_threads
+    from evenstep.workloads.named import make_workload
+
+    use_threads(args.threads)
+    make_optimizer(optimizer_spec(args.optimizer, args.learning_rate))
+    return make_workload(args.workload, args.data)
+
+
+def _run_seed(
+    comparison: Comparison, contenders: list[Contender], seed: int, display: Display
+) -> dict[str, Figures]:
+    """Run every contender with one seed."""
+    figures: dict[str, Figures] = {}
+    for contender in contenders:
+        watch = display.watch(contender, seed)
+        figures[contender.label] = comparison.run(contender, seed, watch)
+        display.end(contender)
+    return figures

@@ -1,0 +1,161 @@
+"""The picture of a comparison: accuracy over time and over updates, and what that is of BSP's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evenstep.cli.compare_view import percent, what_ran
+from evenstep.core.arrays import Floats
+from evenstep.engines.contenders import BSP
+from evenstep.runlog.drawing import drawing, save
+from evenstep.runlog.picture import readable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+_WIDTH = 860.0
+_HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
+"""Heights in points: the title, the curves, a bar, and what is around the bars."""
+_COLOURS = ("#444444", "#999999", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#0072b2")
+"""In the order of schemes, again from the beginning where there are more."""
+_LONGEST = 1.25
+"""Where the axis of time ends at the latest, as a multiple of BSP's run: the rest is far off."""
+_SHOWN = 5
+"""How much of the accuracies is shown: so many times what the best model still gets wrong."""
+_LARGEST = 2.0
+"""Where the axis of ratios ends at the latest."""
+_MARGIN = 1.15
+"""Length of the axis of ratios where its values end, for the last one's number."""
+_RATIOS = {
+    "per_update_over_bsp": "per-update time / BSP",
+    "updates_over_bsp": "updates to {target} / BSP",
+    "time_over_bsp": "time to {target} / BSP",
+}
+
+Scheme = Mapping[str, Any]
+
+
+def plot_comparison(result: Mapping[str, Any], path: str) -> None:
+    """Draw the result of a comparison into a `.png` or `.svg` file."""
+    with drawing({}):
+        save(_figure(result), Path(path))
+
+
+def _figure(result: Mapping[str, Any]) -> Figure:
+    from matplotlib.figure import Figure
+
+    settings, schemes = result["settings"], result["schemes"]
+    trained = settings["workload"] is not None
+    bars = _BARS + _BAR * len(schemes)
+    height = _HEAD + bars + (_CURVES if trained else 0.0)
+    figure = Figure(figsize=(_WIDTH / 72, height / 72))
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - _HEAD / height))
+    below: FigureBase = figure
+    if trained:
+        (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(_CURVES, bars))
+        _draw_curves(above.subplots(1, 2, sharey=True, width_ratios=(1.25, 1)), result)
+    wanted = list(_RATIOS)[: 1 if settings["target"] is None else len(_RATIOS)]
+    panels = below.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
+    for axes, name in zip(panels, wanted, strict=True):
+        _draw_bars(axes, schemes, name, _RATIOS[name].format(target=_target(settings)))
+    title, details = what_ran(settings)
+    top = 1 - 8 / height
+    figure.text(0.01, top, readable(title, 130), va="top", fontsize=11, fontweight="bold")
+    figure.text(0.01, top - 19 / height, details, va="top", color="#555555")
+    return figure
+
+
+def _target(settings: Mapping[str, Any]) -> str:
+    return "" if settings["target"] is None else percent(settings["target"])
+
+
+def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
+    settings, schemes = result["settings"], result["schemes"]
+    over_time, over_updates = panels
+    for i, scheme in enumerate(schemes):
+        curve = median_curve(scheme["seeds"])
+        style: dict[str, Any] = {
+            "color": _colour(i),
+            "label": readable(scheme["scheme"], 32),
+            "linewidth": 2.2 if scheme["scheme"] == BSP else 1.4,
+        }
+        for axes, along in ((over_time, curve["time"]), (over_updates, curve["updates"])):
+            axes.plot(along, curve["accuracy"], **style)
+    longest = {
+        scheme["scheme"]: max(seed["time"] for seed in scheme["seeds"]) for scheme in schemes
+    }
+    end = min(max(longest.values()), _LONGEST * longest[BSP])
+    over_time.set_xlim(0, end)
+    over_updates.set_xlim(left=0)
+    over_time.set_title("Accuracy over time")
+    over_updates.set_title("Accuracy over updates")
+    beyond = [label for label, time in longest.items() if time > end]
+    remark = f"; further: {readable(', '.join(beyond), 40)}" if beyond else ""
+    over_time.set_xlabel(f"seconds ({settings['time']}){remark}")
+    over_updates.set_xlabel("updates (n gradients each)")
+    over_time.set_ylabel("accuracy")
+    best = max(max(median_curve(scheme["seeds"])["accuracy"]) for scheme in schemes)
+    for axes in panels:
+        # Where the schemes differ: the beginning is steep and much the same for all.
+        axes.set_ylim(max(0.0, 1 - _SHOWN * (1 - best)), 1)
+        if settings["target"] is not None:
+            axes.axhline(settings["target"], color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
+    over_updates.legend(loc="lower right")
+
+
+def median_curve(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
+    """Return the medians over seeds, point by point, as far as all of them went.
+
+    >>> points = {"updates": [0, 5], "time": [0.0, 2.0], "accuracy": [0.1, 0.5]}
+    >>> later = {"updates": [0, 5, 10], "time": [0.0, 4.0, 6.0], "accuracy": [0.1, 0.7, 0.9]}
+    >>> median_curve([{"curve": points}, {"curve": later}])["time"]
+    array([0., 3.])
+    """
+    length = min(len(seed["curve"]["time"]) for seed in seeds)
+    return {
+        name: np.median(
+            np.array([seed["curve"][name][:length] for seed in seeds], dtype=float), axis=0
+        )
+        for name in ("updates", "time", "accuracy")
+    }
+
+
+def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> None:
+    """Draw one bar for each scheme, with its spread over seeds; the first is on top."""
+    values = [scheme["medians"][name] for scheme in schemes]
+    end = min(max([1.0, *(value for value in values if value is not None)]), _LARGEST)
+    for i, (scheme, value) in enumerate(zip(schemes, values, strict=True)):
+        if value is None:
+            axes.text(0.02 * end, i, "not reached", va="center", fontsize=8, color="#8a8a8a")
+            continue
+        axes.barh(i, value, height=0.7, color=_colour(i))
+        low, high = scheme["spread"][name]
+        if low != high and high is not None:
+            axes.plot([low, high], [i, i], color="black", linewidth=1.0, solid_capstyle="butt")
+        _draw_value(axes, i, value, max(value, high or value), end)
+    axes.axvline(1.0, color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
+    axes.set_title(title)
+    axes.set_xlim(0, _MARGIN * end)
+    axes.set_yticks(range(len(schemes)), [readable(scheme["scheme"], 32) for scheme in schemes])
+    axes.set_ylim(len(schemes) - 0.5, -0.5)
+    axes.grid(axis="y", visible=False)
+
+
+def _draw_value(axes: Axes, row: int, value: float, right: float, end: float) -> None:
+    """Write a value behind its bar, or into one that goes on beyond the axis."""
+    if value > end:
+        at = (_MARGIN - 0.02) * end
+        axes.text(at, row, f"{value:.2f} »", va="center", fontsize=8, ha="right", color="white")
+        return
+    at = min(right, end) + 0.02 * end
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+    axes.text(at, row, f"{value:.2f}", va="center", fontsize=8, bbox=behind)
+
+
+def _colour(i: int) -> str:
+    return _COLOURS[i % len(_COLOURS)]

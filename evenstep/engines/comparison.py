@@ -1,0 +1,161 @@
+"""A comparison: the same training under several schemes, on the same cluster and noise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from evenstep.clusters.backups import make_with_backups
+from evenstep.clusters.cluster import Cluster
+from evenstep.clusters.named import make_cluster
+from evenstep.engines.contenders import Contender
+from evenstep.engines.experiment import Experiment
+from evenstep.engines.figures import Figures, figures_of
+from evenstep.engines.named import VIRTUAL, Engine
+from evenstep.engines.run import Progress, Run
+from evenstep.engines.sharing_out import sequential
+from evenstep.engines.simulation import Setup
+from evenstep.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from evenstep.engines.samples import Samples
+    from evenstep.workloads.workload import Workload
+
+MOST_UPDATES = 2000
+"""After so many a scheme has not reached the target, unless the user says otherwise."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What is compared how; a seed's run is the same whatever else is compared."""
+
+    cluster: str
+    """In short form, as `make_cluster` reads it."""
+    workload: Workload | None = None
+    """None: timing-only."""
+    model: str | None = None
+    """The name of the workload, where Cluster-A may have the times of its model."""
+    engine: Engine = VIRTUAL
+    num_workers: int | None = None
+    total: int | None = None
+    """X; None: the cluster's own."""
+    noisy: bool = True
+    optimizer: str = "sgd"
+    predictor: str | None = None
+    """Of LB-BSP, where it says no other."""
+    partition: str | None = None
+    """How the workers' own data is skewed, in short form; None: they share all data."""
+    num_shards: int = 1
+    target: float | None = None
+    """The accuracy to reach."""
+    iterations: int | None = None
+    """Updates of every run; None: until it reaches the target, or the cluster's own number."""
+    evaluate_every: int = 5
+
+    def __post_init__(self) -> None:
+        if self.workload is None:
+            for name in ("target", "partition"):
+                if getattr(self, name) is not None:
+                    raise InvalidSetting(f"a {name} goes with a workload, got none")
+
+    def make_cluster(self, seed: int, contender: Contender | None = None) -> Cluster:
+        """Make the cluster of a seed as a contender needs it."""
+        how = (self.num_workers, self._conditions_for, seed, self.noisy, self.model)
+        cluster = make_cluster(self.cluster, *how)
+        num_counted = cluster.num_workers
+        if contender is not None and contender.redundant:
+            cluster = make_with_backups(self.cluster, contender.backups, contender.like, *how)
+        if self.total is not None:
+            cluster = _resized(cluster, self.total, num_counted)
+        return sequential(cluster) if contender is not None and contender.sequential else cluster
+
+    def check(self, contender: Contender, seed: int) -> None:
+        """Raise what would go wrong at the start, before anything has run."""
+        cluster = self.make_cluster(seed, contender)
+        self.engine.check(self._experiment(contender, cluster, seed), cluster, self.workload)
+        self._samples(cluster, seed)
+
+    def session(self, contenders: Sequence[Contender], seed: int) -> AbstractContextManager[None]:
+        """Hold what all runs can share, while this is entered."""
+        most = max(self.make_cluster(seed, contender).num_workers for contender in contenders)
+        return self.engine.session(most)
+
+    def run(self, contender: Contender, seed: int, watch: Callable[[Progress], None]) -> Figures:
+        """Run one contender, and return what came out."""
+        cluster = self.make_cluster(seed, contender)
+        with self._start(contender, cluster, seed) as run:
+            stop_at = self.target if self.iterations is None else None
+            for progress in run.advance(self.num_updates(cluster), stop_at):
+                watch(progress)
+            return figures_of(run, self.target, self.scored_from(cluster))
+
+    def num_updates(self, cluster: Cluster) -> int:
+        """Return how many updates a run makes, or may make to reach the target."""
+        if self.iterations is not None:
+            return self.iterations
+        return cluster.iterations if self.target is None else MOST_UPDATES
+
+    def scored_from(self, cluster: Cluster) -> int:
+        """Return the first update that counts in per-update times; before, predictors learn."""
+        fixed = self.iterations is not None or self.target is None
+        return cluster.score_from if fixed and self.num_updates(cluster) > cluster.score_from else 0
+
+    def setup(self, contender: Contender, cluster: Cluster) -> Setup:
+        """Return the policy and the predictor of a contender."""
+        predictor = contender.predictor
+        if predictor is None and contender.policy != "even":
+            predictor = self.predictor
+        return Setup.of(cluster, contender.policy, predictor, delay=0)
+
+    @property
+    def _conditions_for(self) -> int | None:
+        """The number of iterations that a cluster must have conditions for."""
+        if self.iterations is None and self.target is not None:
+            return MOST_UPDATES
+        return self.iterations
+
+    def _start(
+        self, contender: Contender, cluster: Cluster, seed: int
+    ) -> AbstractContextManager[Run]:
+        return self.engine.start(
+            self._experiment(contender, cluster, seed),
+            cluster,
+            self.workload,
+            self._samples(cluster, seed),
+        )
+
+    def _experiment(self, contender: Contender, cluster: Cluster, seed: int) -> Experiment:
+        scheme = contender.scheme
+        if contender.redundant:
+            scheme += f":backups={cluster.num_workers - self.make_cluster(seed).num_workers}"
+        return Experiment(
+            scheme,
+            self.setup(contender, cluster),
+            self.optimizer,
+            seed,
+            contender.weighted,
+            self.num_shards,
+            self.evaluate_every,
+        )
+
+    def _samples(self, cluster: Cluster, seed: int) -> Samples | None:
+        if self.partition is None or self.workload is None:
+            return None
+        # Here, so that a timing-only comparison needs no torch.
+        from evenstep.engines.partitioned import make_partitions
+        from evenstep.engines.samples import OwnStreams
+
+        partitions = make_partitions(self.partition, self.workload.labels, cluster, seed)
+        return OwnStreams.of_partitions(partitions, seed)
+
+
+def _resized(cluster: Cluster, total: int, num_counted: int) -> Cluster:
+    """Return the cluster with this total; backups have as many samples as the others beside it."""
+    n = cluster.num_workers
+    if n != num_counted and total % num_counted:
+        raise InvalidSetting(
+            f"with backups the total must be a multiple of the {num_counted} workers, got {total}"
+        )
+    return replace(cluster, total=total * n // num_counted)
