@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evenstep.clusters.cluster import Cluster
+from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
@@ -43,7 +44,8 @@ class Experiment:
     ) -> Run:
         """Return a run that is about to begin; without a workload it is timing-only.
 
-        `samples` says who processes which, if not those that are usual for the scheme.
+        `samples` says who processes which, if not those that are usual for the scheme. Those of
+        one run must not be used in another: they know how far it is.
 
         >>> from evenstep.clusters.scenarios import make_scenario
         >>> run = Experiment("asp").start(make_scenario("G", noisy=False))
@@ -51,9 +53,12 @@ class Experiment:
         [2.25, 3.25]
         """
         scheme = self.make_scheme(cluster)
+        if isinstance(samples, LocalSamples):
+            self._check_local(samples, scheme, cluster.num_workers)
         planner = self.setup.planner(cluster)
         learner = self._learner(cluster, workload, samples) if workload is not None else None
-        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner)
+        at_boundary = samples.boundary if isinstance(samples, LocalSamples) else None
+        engine = VirtualEngine(cluster, planner, lambda _: scheme, learner, at_boundary)
         return Run(engine, learner, self.evaluate_every)
 
     def make_scheme(self, cluster: Cluster) -> Scheme:
@@ -65,6 +70,17 @@ class Experiment:
                 f"at, got {self.setup.policy!r}"
             )
         return scheme
+
+    def _check_local(self, samples: LocalSamples, scheme: Scheme, num_workers: int) -> None:
+        if len(samples.partitions) != num_workers:
+            raise InvalidSetting(
+                f"partitions must be one per worker ({num_workers}), got {len(samples.partitions)}"
+            )
+        if samples.rule is not None and not scheme.synchronous:
+            raise InvalidSetting(
+                f"samples must stay where they are under {self.scheme}: it has no iteration "
+                f"boundaries to migrate at, got {samples.rule}"
+            )
 
     def _learner(
         self, cluster: Cluster, workload: Workload, samples: Samples | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evenstep.core.arrays import Ints
+from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.optimizers import Optimizer
 from evenstep.engines.parameter_server import ParameterServer, Tensors
 from evenstep.engines.replica import Replica
@@ -58,17 +59,22 @@ class WorkloadLearner:
         pulled = self._pulled[worker]
         assert pulled is not None, worker
         self._pulled[worker] = None
-        batch_size = int(sizes[worker])
-        if batch_size == 0:
+        if sizes[worker] == 0:
             return
         samples = self._samples.deal(worker, iteration, sizes)
         gradients = self._replica.gradients(pulled, samples)
-        factor = gradient_weight(batch_size, int(sizes.sum()), self._num_workers, self._weighted)
+        factor = self._gradient_weight(worker, sizes)
         # The server of ASP and SSP has the scheme's weight, 1/n, in its learning rate.
         self._server.push(gradients, factor * weight if self._synchronous else factor)
 
     def update(self) -> None:
         self._server.update()
+
+    def _gradient_weight(self, worker: int, sizes: Ints) -> float:
+        samples = self._samples
+        counted = samples.counted(sizes) if isinstance(samples, LocalSamples) else sizes
+        total = int(counted.sum())
+        return gradient_weight(int(counted[worker]), total, self._num_workers, self._weighted)
 
     def evaluate(self) -> Evaluation:
         """Return how good the model is with the parameters of now."""

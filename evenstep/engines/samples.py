@@ -54,10 +54,12 @@ class SharedOrder:
 class OwnStreams:
     """Each worker goes through samples of its own, pass after pass, x_i at a time."""
 
-    def __init__(self, num_workers: int, one_pass: Callable[[int, int], Ints]) -> None:
+    def __init__(
+        self, num_workers: int, one_pass: Callable[[int, int], Ints], first_pass: int = 0
+    ) -> None:
         """`one_pass` says, for a worker and the number of its pass, all samples of that pass."""
         self._one_pass = one_pass
-        self._passes = [0] * num_workers
+        self._passes = [first_pass] * num_workers
         self._left: list[Ints] = [np.empty(0, dtype=np.int64)] * num_workers
 
     @classmethod
@@ -77,8 +79,13 @@ class OwnStreams:
         return cls(num_workers, share)
 
     @classmethod
-    def of_partitions(cls, partitions: Sequence[Ints], seed: int) -> OwnStreams:
-        """Let workers go through their own partition of the data, mixed anew in each pass."""
+    def of_partitions(
+        cls, partitions: Sequence[Ints], seed: int, first_pass: int = 0
+    ) -> OwnStreams:
+        """Let workers go through their own partition of the data, mixed anew in each pass.
+
+        `first_pass` lets streams that replace others go on with orders that were not used yet.
+        """
         for worker, partition in enumerate(partitions):
             if len(partition) == 0:
                 raise InvalidSetting(f"partition of worker {worker} must not be empty, got none")
@@ -87,7 +94,12 @@ class OwnStreams:
             partition = partitions[worker]
             return partition[shuffled(len(partition), seed, number)]
 
-        return cls(len(partitions), mixed)
+        return cls(len(partitions), mixed, first_pass)
+
+    @property
+    def num_passes(self) -> int:
+        """The number of the first pass that nobody has begun."""
+        return max(self._passes)
 
     def deal(self, worker: int, iteration: int, sizes: Ints) -> Ints:
         """Return the next samples of a worker's stream."""

@@ -62,12 +62,15 @@ class VirtualEngine:
         planner: Planner,
         make_scheme: Callable[[int], Scheme] = Bsp,
         learner: Learner | None = None,
+        at_boundary: Callable[[float], None] | None = None,
     ) -> None:
+        """`at_boundary` is told the time at every iteration boundary, before anybody starts."""
         n = cluster.num_workers
         self.scheme = make_scheme(n)
         self._cluster = cluster
         self._planner = planner
         self._learner = learner
+        self._at_boundary = at_boundary
         self._env = simpy.Environment()
         self._arrived: int | None = None
         self._under_way: list[simpy.Event | None] = [None] * n
@@ -113,6 +116,8 @@ class VirtualEngine:
         """Let all workers start an iteration, if they may; each arrives after its own time."""
         if not starts:
             return
+        if self._at_boundary is not None:
+            self._at_boundary(self.now)
         last = self._iteration
         number = 0 if last is None else last.number + 1
         at = self._cluster.conditions(number, self.now)

@@ -10,6 +10,7 @@ import torch
 from evenstep.clusters.cluster import Cluster
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.learner import usual_samples
+from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.on_ray.calls import Gone, Handle, keep, start_actor
 from evenstep.engines.on_ray.clock import Clock
 from evenstep.engines.on_ray.crew import Crew
@@ -52,6 +53,11 @@ def ray_run(
     ...         print(progress)
     """
     scheme = _scheme(experiment, cluster)
+    if isinstance(samples, LocalSamples):
+        raise InvalidSetting(
+            "samples on Ray must stay with their workers, got LocalSamples: migrations and "
+            "importance weights are what the virtual engine can do"
+        )
     # The first is for the server to start with and to evaluate, and is this process's own.
     replica = Replica(workload, experiment.seed)
     sizes = [parameter.numel() for parameter in replica.parameters]
