@@ -48,6 +48,8 @@ LEARNING_RATES = {"sgd": 0.3, "momentum": 0.05, "adam": 0.01}
 """The usual ones, good for the digits."""
 MOMENTUM = 0.9
 NO_WORKLOAD = "none"
+TRAINING = {"data": None, "optimizer": "sgd", "learning_rate": None, "shards": 1, "threads": 1}
+"""Options that say how a workload is trained, and what they are if not given."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -123,9 +125,12 @@ def run(args: argparse.Namespace) -> int:
         check_format(args.plot)
     seeds = seeds_of(args)
     contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
+    if args.predictor is not None and all(each.policy == "even" for each in contenders):
+        raise InvalidSetting(f"--predictor goes with lb-bsp, got none for {args.predictor!r}")
     comparison = make_comparison(args)
     for contender in contenders:
-        comparison.check(contender, seeds[0])
+        for seed in seeds:
+            comparison.check(contender, seed)
     with (
         told_to_stop(),
         comparison.session(contenders, seeds[0]),
@@ -215,8 +220,10 @@ def optimizer_spec(spec: str, learning_rate: float | None) -> str:
 
 def _workload(args: argparse.Namespace) -> Workload | None:
     if args.workload == NO_WORKLOAD:
-        if args.data is not None:
-            raise InvalidSetting(f"--data goes with a workload, got none for {args.data!r}")
+        for name, usual in TRAINING.items():
+            if (value := getattr(args, name)) != usual:
+                option = name.replace("_", "-")
+                raise InvalidSetting(f"--{option} goes with a workload, got none for {value!r}")
         return None
     # Here, so that a timing-only comparison needs no torch.
     from evenstep.engines.optimizers import make_optimizer
