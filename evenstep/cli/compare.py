@@ -125,12 +125,15 @@ def run(args: argparse.Namespace) -> int:
         check_format(args.plot)
     seeds = seeds_of(args)
     contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
-    if args.predictor is not None and all(each.policy == "even" for each in contenders):
-        raise InvalidSetting(f"--predictor goes with lb-bsp, got none for {args.predictor!r}")
     comparison = make_comparison(args)
     for contender in contenders:
         for seed in seeds:
             comparison.check(contender, seed)
+    cluster = comparison.make_cluster(seeds[0])
+    if args.predictor not in (None, *(comparison.setup(c, cluster).predictor for c in contenders)):
+        raise InvalidSetting(
+            f"--predictor goes with lb-bsp:proportional, got no such scheme for {args.predictor!r}"
+        )
     with (
         told_to_stop(),
         comparison.session(contenders, seeds[0]),

@@ -395,7 +395,11 @@ MISTAKES = {
     ),
     "predictor of nobody": (
         (*TIMING, "--schemes", "asp", "--predictor", "ema"),
-        "--predictor goes with lb-bsp, got none for 'ema'",
+        "--predictor goes with lb-bsp:proportional, got no such scheme for 'ema'",
+    ),
+    "predictor of a policy that predicts nothing": (
+        (*TIMING, "--schemes", "lb-bsp:equal_finish", "--predictor", "ema"),
+        "--predictor goes with lb-bsp:proportional, got no such scheme for 'ema'",
     ),
     "setting twice": (
         (*TIMING, "--schemes", "ssp:bound=3,bound=4"),
