@@ -48,6 +48,8 @@ LEARNING_RATES = {"sgd": 0.3, "momentum": 0.05, "adam": 0.01}
 """The usual ones, good for the digits."""
 MOMENTUM = 0.9
 NO_WORKLOAD = "none"
+TRAINING = {"data": None, "optimizer": "sgd", "learning_rate": None, "shards": 1, "threads": 1}
+"""Options that say how a workload is trained, and what they are if not given."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +127,13 @@ def run(args: argparse.Namespace) -> int:
     contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
     comparison = make_comparison(args)
     for contender in contenders:
-        comparison.check(contender, seeds[0])
+        for seed in seeds:
+            comparison.check(contender, seed)
+    cluster = comparison.make_cluster(seeds[0])
+    if args.predictor not in (None, *(comparison.setup(c, cluster).predictor for c in contenders)):
+        raise InvalidSetting(
+            f"--predictor goes with lb-bsp:proportional, got no such scheme for {args.predictor!r}"
+        )
     with (
         told_to_stop(),
         comparison.session(contenders, seeds[0]),
@@ -215,8 +223,10 @@ def optimizer_spec(spec: str, learning_rate: float | None) -> str:
 
 def _workload(args: argparse.Namespace) -> Workload | None:
     if args.workload == NO_WORKLOAD:
-        if args.data is not None:
-            raise InvalidSetting(f"--data goes with a workload, got none for {args.data!r}")
+        for name, usual in TRAINING.items():
+            if (value := getattr(args, name)) != usual:
+                option = name.replace("_", "-")
+                raise InvalidSetting(f"--{option} goes with a workload, got none for {value!r}")
         return None
     # Here, so that a timing-only comparison needs no torch.
     from evenstep.engines.optimizers import make_optimizer

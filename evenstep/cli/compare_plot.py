@@ -27,6 +27,8 @@ _LONGEST = 1.25
 """Where the axis of time ends at the latest, as a multiple of BSP's run: the rest is far off."""
 _SHOWN = 5
 """How much of the accuracies is shown: so many times what the best model still gets wrong."""
+_BELOW = 0.9
+"""Where the axis of accuracies begins at the latest, over the target."""
 _LARGEST = 2.0
 """Where the axis of ratios ends at the latest."""
 _MARGIN = 1.15
@@ -101,11 +103,22 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
     over_time.set_ylabel("accuracy")
     best = max(max(median_curve(scheme["seeds"])["accuracy"]) for scheme in schemes)
     for axes in panels:
-        # Where the schemes differ: the beginning is steep and much the same for all.
-        axes.set_ylim(max(0.0, 1 - _SHOWN * (1 - best)), 1)
+        axes.set_ylim(lowest_shown(best, settings["target"]), 1)
         if settings["target"] is not None:
             axes.axhline(settings["target"], color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
     over_updates.legend(loc="lower right")
+
+
+def lowest_shown(best: float, target: float | None) -> float:
+    """Return the accuracy that the axis begins at: where schemes differ, but below the target.
+
+    The beginning of all curves is steep and much the same.
+
+    >>> lowest_shown(best=0.75, target=None), lowest_shown(best=0.9, target=0.5)
+    (0.0, 0.45)
+    """
+    differ = max(0.0, 1 - _SHOWN * (1 - best))
+    return differ if target is None else min(differ, _BELOW * target)
 
 
 def median_curve(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:

@@ -26,6 +26,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
         key, equals, text = item.partition("=")
         if not (key and equals and text):
             raise InvalidSetting(f"settings of {name!r} must be setting=value, got {item!r}")
+        if key in settings:
+            raise InvalidSetting(f"settings of {name!r} must be given once each, got {key!r} twice")
         settings[key] = _parse_value(text)
     return name, settings
 

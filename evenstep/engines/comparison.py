@@ -16,7 +16,7 @@ from evenstep.engines.figures import Figures, figures_of
 from evenstep.engines.named import VIRTUAL, Engine
 from evenstep.engines.run import Progress, Run
 from evenstep.engines.sharing_out import sequential
-from evenstep.engines.simulation import Setup
+from evenstep.engines.simulation import Setup, needs_predictor
 from evenstep.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Comparison:
     def setup(self, contender: Contender, cluster: Cluster) -> Setup:
         """Return the policy and the predictor of a contender."""
         predictor = contender.predictor
-        if predictor is None and contender.policy != "even":
+        if predictor is None and needs_predictor(contender.policy or cluster.policy):
             predictor = self.predictor
         return Setup.of(cluster, contender.policy, predictor, delay=0)
 

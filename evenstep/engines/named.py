@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from evenstep.clusters.cluster import Cluster
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.run import Run
+from evenstep.engines.simulation import ORACLE
 from evenstep.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class OnRay:
             raise InvalidSetting(
                 f"scheme on Ray must be another than {experiment.scheme}: its workers hand samples "
                 f"over in the middle of a gradient, which only the virtual engine can do"
+            )
+        if experiment.setup.policy == ORACLE:
+            raise InvalidSetting(
+                "policy on Ray must be another than oracle: only in virtual time somebody knows "
+                "the noise of the coming iteration"
             )
         experiment.make_scheme(cluster)
         experiment.setup.balancer(cluster)

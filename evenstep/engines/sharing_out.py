@@ -50,7 +50,8 @@ def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> 
         least = float(work.min())
         lag = float(work.max()) - max(least, 0.0)
         if least <= 0 and lag < 2:
-            return final, at.communication * at.noise + num_checks * interval + work * per_sample
+            computation = num_checks * interval + work * per_sample
+            return final, _with_communication(cluster, computation, at)
         if least <= 0 or lag > scheme.trigger * batch_size:
             left = np.maximum(work, 0.0)
             given = scheme.check(left.astype(np.int64), batch_size)
@@ -62,6 +63,13 @@ def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> 
             charged[partners] = True
         work -= processed
         num_checks += 1
+
+
+def _with_communication(cluster: Cluster, computation: Floats, at: Conditions) -> Floats:
+    communication = at.communication * at.noise
+    if cluster.overlapped:
+        return np.maximum(communication, computation)
+    return communication + computation
 
 
 def _one_by_one(cluster: Cluster) -> Floats:

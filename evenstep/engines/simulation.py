@@ -32,6 +32,15 @@ Watcher = Callable[[Iteration, Plan], None]
 """Is called with every iteration of the chosen policy and the plan that it ran under."""
 
 
+def needs_predictor(policy: str) -> bool:
+    """Return whether a policy works with speeds that somebody must predict.
+
+    >>> needs_predictor("proportional"), needs_predictor("equal_finish"), needs_predictor("oracle")
+    (True, False, False)
+    """
+    return policy != ORACLE and make_policy(policy).uses_speeds
+
+
 @dataclass(frozen=True)
 class Setup:
     """What to simulate, besides the cluster."""
@@ -45,7 +54,7 @@ class Setup:
     def of(cls, cluster: Cluster, policy: str | None, predictor: str | None, delay: int) -> Setup:
         """Fill in what the user left open: the cluster's policy, the predictor it needs."""
         policy = policy or cluster.policy
-        if predictor is None and policy != ORACLE and make_policy(policy).uses_speeds:
+        if predictor is None and needs_predictor(policy):
             predictor = DEFAULT_PREDICTOR
         return cls(policy, predictor, delay)
 

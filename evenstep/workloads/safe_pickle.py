@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,56 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-_EMPTY, _ONE = np.zeros(0), np.float64(1)
+class _DType:
+    """The type of an array's elements: a plain one, of which a pickle says only the byte order.
+
+    Numpy's own takes whatever state a pickle has for it, and believes that some bytes are objects.
+    """
+
+    def __init__(self, code: str | bytes, align: bool = False, copy: bool = True) -> None:
+        text = code.decode("latin1") if isinstance(code, bytes) else code
+        if not re.fullmatch(r"[biufSU]\d+", text):
+            raise pickle.UnpicklingError(f"it asks for elements of type {text!r}")
+        self.dtype = np.dtype(text)
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        if state[1] in ("<", b"<", ">", b">"):
+            self.dtype = self.dtype.newbyteorder("<" if state[1] in ("<", b"<") else ">")
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array that is filled with bytes, and with nothing else."""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        version, shape, kind, is_fortran, content = state
+        if not isinstance(kind, _DType) or not isinstance(content, bytes):
+            raise pickle.UnpicklingError("it has an array of something else than bytes")
+        super().__setstate__((version, shape, kind.dtype, is_fortran, content))
+
+
+def _reconstruct(kind: object, shape: object, code: object) -> _Array:
+    """Make an array that is empty until its state comes, as numpy's pickles begin."""
+    return _Array(0, np.uint8)
+
+
+def _scalar(kind: _DType, content: bytes) -> Any:
+    return np.frombuffer(content, kind.dtype)[0]
+
+
+def _frombuffer(content: Any, kind: _DType, shape: Any, order: Any) -> Any:
+    return np.frombuffer(content, kind.dtype).reshape(shape, order=order)
+
+
 # What numpy puts arrays together with has moved between its versions, and a file may be of any.
 _MAKERS = {
-    ("multiarray", "_reconstruct"): _EMPTY.__reduce__()[0],
-    ("multiarray", "scalar"): _ONE.__reduce__()[0],
-    ("numeric", "_frombuffer"): _EMPTY.__reduce_ex__(5)[0],
+    ("multiarray", "_reconstruct"): _reconstruct,
+    ("multiarray", "scalar"): _scalar,
+    ("numeric", "_frombuffer"): _frombuffer,
 }
 _ALLOWED: dict[tuple[str, str], Any] = {
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
+    # Only named, as what `_reconstruct` is to make: nobody can call a text.
+    ("numpy", "ndarray"): "ndarray",
+    ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
     **{
         (f"numpy.{core}.{module}", name): maker

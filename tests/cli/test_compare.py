@@ -1,6 +1,7 @@
 """``evenstep compare``: what it prints and writes, against a cluster worked out by hand."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from evenstep.cli.main import main
 from evenstep.clusters.named import make_cluster
-from evenstep.engines.comparison import MOST_UPDATES
+from evenstep.engines.comparison import MOST_UPDATES, Comparison
 
 COMMAND = "compare"
 DOCS = Path(__file__).parents[2] / "docs" / "compare.md"
@@ -355,7 +356,8 @@ MISTAKES = {
     ),
     "oracle on Ray": (
         ("--workload", "softmax", "--engine", "ray", "--schemes", "lb-bsp:oracle"),
-        "policy must be one of even, static, proportional, stepwise, equal_finish, got 'oracle'",
+        "policy on Ray must be another than oracle: only in virtual time somebody knows the noise "
+        "of the coming iteration",
     ),
     "policy": (
         (*TIMING, "--schemes", "lb-bsp:fair"),
@@ -378,6 +380,30 @@ MISTAKES = {
     "data of nothing": (
         (*TIMING, "--data", "here"),
         "--data goes with a workload, got none for 'here'",
+    ),
+    "optimizer of nothing": (
+        (*TIMING, "--optimizer", "adam"),
+        "--optimizer goes with a workload, got none for 'adam'",
+    ),
+    "learning rate of nothing": (
+        (*TIMING, "--learning-rate", 0.1),
+        "--learning-rate goes with a workload, got none for 0.1",
+    ),
+    "shards of nothing": (
+        (*TIMING, "--shards", 2),
+        "--shards goes with a workload, got none for 2",
+    ),
+    "predictor of nobody": (
+        (*TIMING, "--schemes", "asp", "--predictor", "ema"),
+        "--predictor goes with lb-bsp:proportional, got no such scheme for 'ema'",
+    ),
+    "predictor of a policy that predicts nothing": (
+        (*TIMING, "--schemes", "lb-bsp:equal_finish", "--predictor", "ema"),
+        "--predictor goes with lb-bsp:proportional, got no such scheme for 'ema'",
+    ),
+    "setting twice": (
+        (*TIMING, "--schemes", "ssp:bound=3,bound=4"),
+        "settings of 'ssp' must be given once each, got 'bound' twice",
     ),
     "data that is not read": (
         ("--workload", "softmax", "--data", "here"),
@@ -406,6 +432,17 @@ MISTAKES = {
     "seeds": ((*TIMING, "--seeds", "0..7"), "seeds must be like 0-7 or 1,4,9, got '0..7'"),
     "plot": ((*TIMING, "--plot", "run.xyz"), "a plot must be a .png or .svg file, got 'run.xyz'"),
 }
+
+
+def test_partition_of_a_later_seed_is_looked_at_before_the_first_runs(refused, monkeypatch):
+    def run(*args):
+        raise AssertionError("nothing may run before all was looked at")
+
+    monkeypatch.setattr(Comparison, "run", run)
+    skewed = ("--workload", "softmax", "--partition", "dirichlet:alpha=0.02", "--schemes", "bsp")
+    # With seed 3 one worker would hold nothing.
+    told = refused(*skewed, "--seeds", "2,3")
+    assert re.fullmatch(r"partition of worker \d must not be empty, got none", told)
 
 
 @pytest.mark.parametrize(("argv", "message"), MISTAKES.values(), ids=MISTAKES)

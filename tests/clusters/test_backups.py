@@ -67,6 +67,10 @@ MISTAKES = {
         ("B", 2, "m4.xlarge"),
         "backups of Cluster-B are its own, like none, got 'm4.xlarge'",
     ),
+    "twice of Cluster-B": (
+        ("B:tasks,backups=1", 2),
+        "settings of 'B' must be given once each, got 'backups' twice",
+    ),
     "too many of Cluster-B": (("B", 3), "backups of Cluster-B must be 0 to 2, got 3"),
 }
 

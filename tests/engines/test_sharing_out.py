@@ -1,5 +1,7 @@
 """FlexRR within an iteration: samples change hands, the total does not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,14 @@ def test_communication_is_not_shared():
     _, without = shared(cluster)
     _, times = shared(cluster_of(10.0, 30.0, communication=0.5))
     np.testing.assert_allclose(times, without + 0.5)
+
+
+def test_communication_that_is_overlapped_counts_only_where_it_is_longer():
+    _, without = shared(cluster_of(10.0, 30.0))
+    for communication in (0.5, 8.0):
+        cluster = cluster_of(10.0, 30.0, communication=communication)
+        _, times = shared(replace(cluster, overlapped=True))
+        np.testing.assert_allclose(times, np.maximum(without, communication))
 
 
 @pytest.mark.parametrize("scenario", ["G", "P", "M", "identical"])

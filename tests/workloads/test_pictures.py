@@ -76,6 +76,39 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+class _Pointers:
+    """Bytes in the guise of objects: whoever looked at one would follow it as a pointer."""
+
+    class _DType:
+        def __reduce__(self):
+            return np.dtype, ("O8", False, True), (3, "|", None, None, None, -1, -1, 0)
+
+    def __reduce__(self):
+        return np.zeros(0).__reduce_ex__(5)[0], (b"\1" * 8, self._DType(), (1,), "C")
+
+
+def test_a_pickle_cannot_make_objects_out_of_bytes(tmp_path):
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(pickle.dumps(_Pointers()))
+    with pytest.raises(DataFileError, match=r"it asks for elements of type 'O8'"):
+        load_pickle(path)
+
+
+def test_arrays_of_objects_are_refused(tmp_path):
+    path = tmp_path / "data_batch_1"
+    path.write_bytes(pickle.dumps(np.array([None, "x"])))
+    with pytest.raises(DataFileError, match=r"it asks for elements of type 'O8'"):
+        load_pickle(path)
+
+
+def test_arrays_of_any_byte_order_and_layout_are_read(tmp_path):
+    path = tmp_path / "data_batch_1"
+    for array in (np.arange(6, dtype=">i4").reshape(2, 3), np.asfortranarray([[1, 2], [3, 4]])):
+        for protocol in (2, 4, 5):
+            path.write_bytes(pickle.dumps(array, protocol))
+            np.testing.assert_array_equal(load_pickle(path), array)
+
+
 @pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps(1, protocol=2)[:-1]])
 def test_what_is_no_pickle_is_refused(tmp_path, content):
     path = tmp_path / "data_batch_1"
