@@ -33,7 +33,13 @@ def drive(how, temporary, *address, interrupt=None):
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-m", "tests.engines.ray.driver", how, *address]
     with subprocess.Popen(
-        command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        command,
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # What a shell starts in the background ignores it, and so would all that comes after.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
             assert process.stdout is not None
