@@ -9,7 +9,6 @@ import sys
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -66,12 +65,7 @@ class Torchrun:
     def __enter__(self) -> Torchrun:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def _left(self) -> list[psutil.Process]:

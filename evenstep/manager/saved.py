@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import IO
 import numpy as np
 
 from evenstep.core.archive import parse_archive, write_archive
+from evenstep.core.folder_lock import lock_folder
 from evenstep.core.rows import Arrays, inner_arrays
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.settings import Settings, check_name, safe_name
@@ -52,13 +52,10 @@ class Saved:
 
 def lock(folder: Path) -> IO[str]:
     """Make sure that no other manager writes here, for as long as the result is kept open."""
-    file = (folder / ".lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise InvalidSetting(f"another manager must not use the folder, got {folder}") from None
-    return file
+    held = lock_folder(folder)
+    if held is None:
+        raise InvalidSetting(f"another manager must not use the folder, got {folder}")
+    return held
 
 
 def save(folder: Path, saved: Saved) -> None:

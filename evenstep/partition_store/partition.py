@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import numpy as np
 
 from evenstep.core.arrays import Ints
+from evenstep.core.folder_lock import lock_folder
 from evenstep.errors import InvalidSetting, PartitionError
 from evenstep.partition_store.blocks import BLOCKS, block_path, map_block, stray_files
 from evenstep.partition_store.durable import sync_folder, write_rows
@@ -190,12 +189,7 @@ class Partition:
     def __enter__(self) -> Partition:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _map(self, index: Index, known: Mapping[str, Rows]) -> tuple[Rows, ...]:
@@ -210,10 +204,7 @@ def _lock(folder: Path) -> IO[str]:
     """Make sure that nobody else changes a partition, for as long as the result is open."""
     if not (folder / FILE).exists():
         raise PartitionError(f"{folder}: a partition must have an {FILE}, found none")
-    file = (folder / ".lock").open("w")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise PartitionError(f"{folder}: another process is changing it") from None
-    return file
+    lock = lock_folder(folder)
+    if lock is None:
+        raise PartitionError(f"{folder}: another process is changing it")
+    return lock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from evenstep.core.plan import Plan
@@ -85,12 +84,7 @@ class RunLogWriter:
     def __enter__(self) -> RunLogWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _write(self, line: str) -> None:
