@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -45,6 +46,13 @@ class Peer:
     refused: int = 0
     busy: bool = False
     """Whether a call of it waits for its answer."""
+
+    def count_refusal(self, problem: str, refused: Counter[str]) -> None:
+        """Add a refused call to all of a service; close the line where it only ever has such."""
+        refused[problem] += 1
+        self.refused += 1
+        if self.refused >= MAX_REFUSED:
+            self.close()
 
 
 def problem_of(error: EvenstepError) -> str:

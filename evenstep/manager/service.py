@@ -28,7 +28,7 @@ from evenstep.manager.messages import (
     to_report,
     to_settings,
 )
-from evenstep.manager.peer import MAX_REFUSED, Peer, problem_of
+from evenstep.manager.peer import Peer, problem_of
 from evenstep.manager.presence import LONGEST_WAIT, check_seconds
 from evenstep.manager.settings import check_name
 from evenstep.manager.waiting import Waiting, WaitingRoom
@@ -67,7 +67,7 @@ class Service:
         if call is None or message.kind != TMessageType.CALL:
             text = f"a call must be one of {', '.join(self._calls)}, got {message.name[:40]!r}"
             peer.send(wire.encode_failure(message, TApplicationException.UNKNOWN_METHOD, text))
-            self._count_refusal(peer, "UNKNOWN_CALL")
+            peer.count_refusal("UNKNOWN_CALL", self.refused)
             return
         arguments = getattr(types().BatchSizeManager, f"{message.name}_args")()
         wire.decode_body(arguments, message.body)
@@ -270,13 +270,7 @@ class Service:
         result = getattr(types().BatchSizeManager, f"{message.name}_result")(refused=refused)
         _reply(peer, message, wire.encode_body(result))
         if problem != "UNPLANNED":
-            self._count_refusal(peer, problem)
-
-    def _count_refusal(self, peer: Peer, problem: str) -> None:
-        self.refused[problem] += 1
-        peer.refused += 1
-        if peer.refused >= MAX_REFUSED:
-            peer.close()
+            peer.count_refusal(problem, self.refused)
 
 
 def _job(peer: Peer) -> Job:

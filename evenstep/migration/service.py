@@ -18,7 +18,7 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 from evenstep.errors import EvenstepError, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import is_token
-from evenstep.manager.peer import MAX_REFUSED, Peer
+from evenstep.manager.peer import Peer
 from evenstep.migration.bandwidth import Bandwidth
 from evenstep.migration.desk import Desk
 from evenstep.migration.idl import MAX_FRAME, VERSION, types
@@ -72,7 +72,7 @@ class AgentService:
             names = ", ".join(("hello", *self._calls))
             text = f"a call must be one of {names}, got {message.name[:40]!r}"
             peer.send(wire.encode_failure(message, TApplicationException.UNKNOWN_METHOD, text))
-            self._count_refusal(peer, "UNKNOWN_CALL")
+            peer.count_refusal("UNKNOWN_CALL", self.refused)
             return
         arguments = wire.decode_body(_struct(message, "args")(), message.body)
         try:
@@ -149,13 +149,7 @@ class AgentService:
         number = types().Problem._NAMES_TO_VALUES[problem]
         refused = types().Refused(problem=number, message=str(error)[:1000])
         _send(peer, message, _struct(message, "result")(refused=refused))
-        self._count_refusal(peer, problem)
-
-    def _count_refusal(self, peer: Peer, problem: str) -> None:
-        self.refused[problem] += 1
-        peer.refused += 1
-        if peer.refused >= MAX_REFUSED:
-            peer.close()
+        peer.count_refusal(problem, self.refused)
 
 
 def _struct(message: wire.Message, part: str) -> Any:
