@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from evenstep.core.arrays import Floats, Ints, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
+from evenstep.core.members import distinct, positions, scaled
 from evenstep.core.plan import Decision, Plan
 from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
-from evenstep.core.split import split_proportional
 from evenstep.core.view import View
 from evenstep.errors import (
     InfeasibleLimits,
@@ -68,7 +68,7 @@ class Balancer:
             raise InvalidSetting(
                 f"the predictor must be for {len(workers)} workers, got {predictor.num_workers}"
             )
-        self.workers = _distinct(workers)
+        self.workers = distinct(workers)
         self.total = total
         self.policy = policy
         self.predictor = predictor
@@ -133,7 +133,7 @@ class Balancer:
         Who stays keeps what was learned about it; sizes are scaled to make room for newcomers
         or to take over from those who left, until the next decision.
         """
-        workers = _distinct(workers)
+        workers = distinct(workers)
         keep, limits, sizes, policy_state = self._remapped(workers)
         if self.predictor is not None:
             self.predictor.remap(keep)
@@ -154,7 +154,7 @@ class Balancer:
 
     def check_members(self, workers: Sequence[str]) -> None:
         """Raise what `change_members` would, where the job cannot go on with these workers."""
-        self._remapped(_distinct(workers))
+        self._remapped(distinct(workers))
 
     def state(self) -> Arrays:
         """Return everything learned, and the plan, as arrays to be saved."""
@@ -177,7 +177,7 @@ class Balancer:
         It was saved with the `workers` given, or else with those of now. Who was there gets back
         what was learned about it; sizes are scaled to the members of now.
         """
-        before = self.workers if workers is None else _distinct(workers)
+        before = self.workers if workers is None else distinct(workers)
         n = len(before)
         own = from_arrays(
             _Own(_no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
@@ -189,14 +189,14 @@ class Balancer:
         policy_state = from_arrays(self.policy.init(n), inner_arrays(state, "policy"))
         if self.predictor is not None:
             self._restore_predictor(self.predictor, inner_arrays(state, "predictor"), before)
-        keep = _positions(self.workers, before)
+        keep = positions(self.workers, before)
         self._usage = remap_rows(own.usage, _no_usage(len(self.workers)), keep)
         self._policy_state, sizes = policy_state, own.sizes
         if before != self.workers:
             self._policy_state = self.policy.remap(policy_state, keep)
         limits = self._limits_within(caps)
         if before != self.workers or not limits.allow(sizes, self.total):
-            sizes = _scaled(own.sizes, keep, self.total, limits)
+            sizes = scaled(own.sizes, keep, self.total, limits)
         self.plan = Plan(own.number, own.iteration, sizes, reason="restored")
 
     def _restore_predictor(
@@ -213,7 +213,7 @@ class Balancer:
             predictor.remap(np.full(len(self.workers), -1))
             predictor.restore(after)
             raise
-        predictor.remap(_positions(self.workers, before))
+        predictor.remap(positions(self.workers, before))
 
     def _learn(self, reports: Reports) -> None:
         """Let the predictor learn the speeds of k-1, each with the usage at the start of k-1."""
@@ -282,9 +282,9 @@ class Balancer:
 
     def _remapped(self, workers: Sequence[str]) -> tuple[Ints, Limits, Ints, Any]:
         """Return old positions, limits, sizes and policy state of other members."""
-        keep = _positions(workers, self.workers)
+        keep = positions(workers, self.workers)
         limits = self._limits_of(workers)
-        sizes = _scaled(self.plan.sizes, keep, self.total, limits)
+        sizes = scaled(self.plan.sizes, keep, self.total, limits)
         return keep, limits, sizes, self.policy.remap(self._policy_state, keep)
 
     def _silence(self) -> Reports:
@@ -314,27 +314,3 @@ def _is_feasible(limits: Limits, total: int) -> bool:
     except InfeasibleLimits:
         return False
     return True
-
-
-def _positions(workers: Sequence[str], before: Sequence[str]) -> Ints:
-    """Return where each worker was, -1 for a newcomer."""
-    old = {worker: i for i, worker in enumerate(before)}
-    return as_ints([old.get(worker, -1) for worker in workers])
-
-
-def _scaled(sizes: Ints, keep: Ints, total: int, limits: Limits) -> Ints:
-    """Return the sizes of other members, in proportion to what those who stay had."""
-    typical = max(1.0, float(np.median(sizes)))
-    wanted = np.where(keep >= 0, sizes[keep], typical)
-    return split_proportional(total, np.maximum(wanted, 1e-3), limits)
-
-
-def _distinct(workers: Sequence[str]) -> tuple[str, ...]:
-    if not workers:
-        raise InvalidSetting("a job needs at least one worker, got none")
-    seen: set[str] = set()
-    for worker in workers:
-        if worker in seen:
-            raise MembershipError(f"worker {worker} must be a member only once")
-        seen.add(worker)
-    return tuple(workers)
