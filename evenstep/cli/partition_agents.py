@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from evenstep.cli.arguments import count, positive
 from evenstep.cli.partition_view import print_migration
+from evenstep.cli.stopping import terminate_at_eof
 from evenstep.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--insecure", action="store_true", help="other addresses also without token and TLS"
     )
+    _add_until_eof(parser)
 
 
 def add_agents_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +70,15 @@ def add_agents_arguments(parser: argparse.ArgumentParser) -> None:
         default=60.0,
         metavar="SECONDS",
         help="without progress, until the migration is called off; default: %(default)g",
+    )
+    _add_until_eof(group)
+
+
+def _add_until_eof(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--until-eof",
+        action="store_true",
+        help="end when standard input does, as when whoever started this is gone",
     )
 
 
@@ -92,6 +103,8 @@ def serve_partition(args: argparse.Namespace) -> int:
     from evenstep.migration.serving import serve
 
     options = _options(args)
+    if args.until_eof:
+        terminate_at_eof()
     set_up("text")
     warning = check_exposure(
         options.listen[0],
@@ -115,6 +128,8 @@ def migrate_between_agents(args: argparse.Namespace) -> int:
     from evenstep.manager.line import Where
     from evenstep.migration import Migration, RemoteAgent
 
+    if args.until_eof:
+        terminate_at_eof()
     token = read_token(args.token_file) if args.token_file else None
     tls = client_context(args.tls_ca) if args.tls_ca else None
     addresses = [_whole(*parse_address(text, DEFAULT_PORT)) for text in args.agents.split(",")]

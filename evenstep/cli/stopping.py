@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -68,3 +69,15 @@ def told_to_stop() -> Iterator[None]:
     finally:
         for each in heard:
             signal.signal(each, before[each])
+
+
+def terminate_at_eof() -> None:
+    """Be terminated when standard input ends: the pipe of whoever started this process."""
+
+    def wait() -> None:
+        # Not by sys.stdin, whose lock must not be held when the interpreter ends.
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="until-eof", daemon=True).start()

@@ -17,6 +17,7 @@ from evenstep.engines.samples import OwnStreams
 from evenstep.errors import InvalidSetting
 from evenstep.partition import MigrationPlan, MigrationRule, Traversals
 from evenstep.partition.holdings import Holdings
+from evenstep.partition.importance import counted_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,7 @@ class LocalSamples:
 
     def counted(self, sizes: Ints) -> Ints:
         """Return how many samples the gradient of each worker counts for in the mean."""
-        return self.sizes if self._importance else sizes
+        return counted_samples(self.sizes, sizes) if self._importance else sizes
 
     def boundary(self, now: float) -> None:
         """Count what was consumed in the iteration that is over, and let samples migrate."""

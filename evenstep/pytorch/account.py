@@ -24,6 +24,11 @@ class Account:
         if self._recorder is not None:
             self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
 
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        if self._recorder is not None:
+            self._recorder.note(iteration, text)
+
     def close(self, iteration: int) -> None:
         """End the run log."""
         recorder, self._recorder = self._recorder, None

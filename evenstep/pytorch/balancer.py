@@ -46,11 +46,16 @@ from evenstep.pytorch.identity import gather_names
 from evenstep.pytorch.iteration import Exchanged, Iteration
 from evenstep.pytorch.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.pytorch.loader import BalancedLoader, make_loader
+from evenstep.pytorch.local_loader import LocalLoader
+from evenstep.pytorch.local_making import make_local_loader
+from evenstep.pytorch.local_migration import Lent
+from evenstep.pytorch.local_source import Source
 from evenstep.pytorch.making import make_boundary
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.reporting import Reporter
+from evenstep.pytorch.rider import Seat
 from evenstep.pytorch.settings import Settings, choose_predictor, choose_sizes
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
 from evenstep.pytorch.timers import make_timer
@@ -154,9 +159,10 @@ class Balancer:
             # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
             warm_up + model.static_graph, reads=bool(log) or chosen.uses_speeds,
         )  # fmt: skip
+        self._seat = Seat()
         self._exchange = GradientExchange(
             group, self._weighing, self._finish, self._handed, comm_hook, self._lag,
-            width=WIDTH + self._boundary.slot_width,
+            width=WIDTH + self._boundary.slot_width + Seat.width,
         )  # fmt: skip
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
         self.iteration = self._boundary.first
@@ -202,6 +208,16 @@ class Balancer:
             check_policy(self._boundary.policy)
         return loader
 
+    def local_loader(self, partition: Source, **settings: Any) -> LocalLoader:
+        """Return this worker's batches of a partition that it alone can read, without an end.
+
+        Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`,
+        `collate_fn`, `num_workers`, and the other settings of a DataLoader. All workers must call
+        it.
+        """
+        lent = Lent(self._seat, self._away, self._boundary.account.note)
+        return make_local_loader(self, partition, lent, settings)
+
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
         """Run forward and backward passes of a batch, in pieces where memory demands it.
 
@@ -243,6 +259,7 @@ class Balancer:
         self._fellows.require_none(
             "losses can be weighed by counts where the loop trains one model"
         )
+        self._now.batch.require_samples()
         return self._weighing.weigh(loss, self._counted(count))
 
     def include(self, model: DistributedDataParallel, comm_hook: UserHook | None = None) -> None:
@@ -305,6 +322,7 @@ class Balancer:
         """End what runs in the background, and print the summary; done at exit by itself."""
         atexit.unregister(self.close)
         try:
+            self._seat.close()
             self._reporter.close()
             self._take_reports(lag=0)
         finally:
@@ -327,12 +345,19 @@ class Balancer:
         self._now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
         return self._now
 
-    def has_batch(self, sizes: Ints, place: tuple[int, ...], size: float | None = None) -> None:
+    def has_batch(
+        self,
+        sizes: Ints,
+        place: tuple[int, ...],
+        size: float | None = None,
+        importance: Ints | None = None,
+    ) -> None:
         """Take note of the batches of this iteration, and of where in the data they are.
 
-        `size` is this worker's in average samples, where samples are unequal work.
+        `size` is this worker's in average samples, where samples are unequal work; `importance` is
+        what gradients count for, if not for their samples.
         """
-        self._now.batch, self._now.place = Share(sizes, self.worker), place
+        self._now.batch, self._now.place = Share(sizes, self.worker, importance), place
         self._exchange.share = self._now.share
         samples = self._now.batch.samples
         self._timer.batch(samples if size is None or samples == 0 else size)
@@ -386,7 +411,7 @@ class Balancer:
         self.iteration += 1
         memory = self._micro_batches.readings(now.is_guarded, now.batch.samples)
         row = self._reporter.row(*memory, digest(now.plan, now.place))
-        row = np.concatenate((row, self._boundary.slot()))
+        row = np.concatenate((row, self._boundary.slot(), self._seat.slot()))
         self._timer.reported()
         return row, done
 
@@ -402,4 +427,4 @@ class Balancer:
     def _take_reports(self, lag: int | None = None) -> None:
         """Learn from the reports of all iterations that are new."""
         for rows, done in self._exchange.take_rows(lag):
-            self._boundary.take(rows, done)
+            self._boundary.take(self._seat.cut(rows), done)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.core.arrays import Ints
+from evenstep.errors import InvalidSetting
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.weighing import COUNT_WIDTH, Weighing, check_slots
 from evenstep.transports.slots import WIDTH, Row
@@ -42,6 +43,13 @@ class Share:
     sizes: Ints
     """x of all workers: the samples really processed."""
     worker: int
+    importance: Ints | None = None
+    """How many samples each worker's gradient counts for in the mean, if not for x."""
+
+    @property
+    def counted(self) -> Ints:
+        """How many samples each worker's gradient counts for in the mean."""
+        return self.sizes if self.importance is None else self.importance
 
     @property
     def samples(self) -> int:
@@ -53,8 +61,23 @@ class Share:
         """X: samples of all workers."""
         return int(self.sizes.sum())
 
+    @property
+    def weight(self) -> float:
+        """The part of this worker's gradient in the mean: ``x_i / X``, or by importance."""
+        return float(self.counted[self.worker] / self.counted.sum())
+
+    def require_samples(self) -> None:
+        """Raise InvalidSetting where gradients count for something else than their samples."""
+        if self.importance is not None:
+            raise InvalidSetting(
+                "with importance=True a loss must be a mean over this worker's own batch, which "
+                "stands for its partition: leave balancer.weigh out"
+            )
+
     def __add__(self, other: Share) -> Share:
-        return Share(self.sizes + other.sizes, self.worker)
+        plain = self.importance is None and other.importance is None
+        importance = None if plain else self.counted + other.counted
+        return Share(self.sizes + other.sizes, self.worker, importance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,9 +179,8 @@ class GradientExchange(Generic[Ticket]):
         """
         if self._weighing.count is not None:
             return 1.0 if self._weighing.count else 0.0
-        total = self.share.total
-        if total:
-            return self.share.samples / total
+        if self.share.total:
+            return self.share.weight
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(

@@ -64,7 +64,7 @@ class BalancedLoader:
         self._position = 0
         self.under_way: UnderWay | None = None
         """The epoch that was begun last, until its end."""
-        _check_loading(loading)
+        check_loading(loading)
         self._ahead = Ahead(self)
         self._loading: DataLoader[Any] | None = None
         if num_workers > 0:
@@ -239,7 +239,7 @@ def make_loader(
     return loader
 
 
-def _check_loading(settings: Mapping[str, Any]) -> None:
+def check_loading(settings: Mapping[str, Any]) -> None:
     """Refuse those settings of a DataLoader that are ours to choose."""
     for name in ("batch_size", "batch_sampler"):
         if name in settings:

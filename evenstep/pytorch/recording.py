@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
 import numpy as np
@@ -46,22 +48,30 @@ class Recorder:
             memory=None if before is None else before.memory,
             device_memory=reports.device_memory,
         )
-        if self._writer is None:
-            return
-        try:
-            self._writer.plan(plan, iteration)
-            self._writer.iteration(row)
-        except OSError as error:
-            self.failure, self._writer = error, None
+        with self._writing() as writer:
+            if writer is not None:
+                writer.plan(plan, iteration)
+                writer.iteration(row)
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write what happened at the boundary of an iteration."""
+        with self._writing() as writer:
+            if writer is not None:
+                writer.event(Event("note", iteration, text=text))
 
     def close(self, iteration: int) -> None:
-        if self._writer is not None:
-            try:
-                self._writer.event(Event("end", iteration))
-                self._writer.close()
-            except OSError as error:
-                self.failure = error
-            self._writer = None
+        with self._writing() as writer:
+            if writer is not None:
+                writer.event(Event("end", iteration))
+                writer.close()
+        self._writer = None
+
+    @contextmanager
+    def _writing(self) -> Iterator[RunLogWriter | None]:
+        try:
+            yield self._writer
+        except OSError as error:
+            self.failure, self._writer = error, None
 
 
 def make_recorder(

@@ -1,0 +1,235 @@
+"""The loader over a local partition: batches as large as the plan says, of this worker's samples.
+
+A partition has no end: its samples come traversal after traversal, each once in every one of them,
+and a batch may be the end of one and the beginning of the next. What all workers have consumed
+follows from the plans, so that every worker knows the traversal counts of all. When samples have
+migrated, all workers begin to read their new partitions at the same iteration boundary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data._utils.pin_memory import pin_memory as pin
+
+from evenstep.core.arrays import Ints
+from evenstep.core.dealing import num_iterations
+from evenstep.errors import InvalidSetting
+from evenstep.partition.importance import counted_samples
+from evenstep.partition.reading import Reading
+from evenstep.partition.rule import MigrationState
+from evenstep.partition.traversals import Traversals
+from evenstep.pytorch.chunks import Chunks
+from evenstep.pytorch.fetching import Packing
+from evenstep.pytorch.loader import check_loading
+from evenstep.pytorch.local_migration import Lent, LocalMigration, restored, saved
+from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, tell
+
+if TYPE_CHECKING:
+    from evenstep.pytorch.balancer import Balancer
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """How things stood when an epoch was begun, to go back to if nothing is trained on."""
+
+    position: int
+    iteration: int
+    """Of the whole training."""
+    reading: Reading
+    rule: MigrationState | None
+
+
+class LocalLoader:
+    """Iterates over batches of one worker's own samples; made by `Balancer.local_loader`."""
+
+    def __init__(
+        self,
+        balancer: Balancer,
+        source: LocalSource,
+        snapshot: Snapshot,
+        everybody: Everybody,
+        lent: Lent,
+        migration: LocalMigration | None = None,
+        *,
+        importance: bool = False,
+        shuffle: bool = True,
+        seed: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        num_workers: int = 0,
+        **loading: Any,
+    ) -> None:
+        check_loading(loading)
+        self._balancer, self._source, self._lent = balancer, source, lent
+        self._importance, self._shuffle, self._seed = importance, shuffle, seed
+        self._packing = Packing(collate_fn)
+        self._pin_memory = pin_memory and torch.cuda.is_available()
+        self._num_workers, self._loading = num_workers, loading
+        self._migration = migration
+        self._samples = everybody.samples
+        self._reading = Reading.of(everybody.sizes, everybody.digests)
+        self._epoch = self._position = 0
+        self._begun: _Begun | None = None
+        self._open(snapshot)
+
+    def __len__(self) -> int:
+        """The number of iterations of an epoch: as many as it takes to use as many samples as
+        all workers have."""
+        return num_iterations(int(self.sizes.sum()), self._balancer.total)
+
+    @property
+    def partition(self) -> Any:
+        """What this worker reads its samples from now."""
+        return self._snapshot.dataset
+
+    @property
+    def sizes(self) -> Ints:
+        """How many samples each worker has now."""
+        return self._reading.sizes
+
+    @property
+    def traversals(self) -> Traversals:
+        """How often workers have gone through their partitions, since those last changed."""
+        return self._reading.traversals
+
+    @property
+    def num_migrations(self) -> int:
+        """How many migrations were begun."""
+        return 0 if self._migration is None else self._migration.number
+
+    @property
+    def batch_size(self) -> int:
+        """This worker's batch size of the moment."""
+        return self._balancer.batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        self._settle()
+        balancer = self._balancer
+        rule = None if self._migration is None else self._migration.state
+        begun_at = balancer.iteration
+        self._begun = _Begun(self._position, begun_at, self._reading, rule)
+        before = iteration = balancer.interrupted()
+        try:
+            for position in range(self._position, len(self)):
+                iteration = balancer.begin()
+                self._meet(iteration.number)
+                sizes = iteration.plan.sizes
+                batch = self._next(int(sizes[balancer.worker]))
+                consumed = int(self._reading.consumed.sum())
+                place = (self._epoch, position, self.num_migrations, consumed)
+                counted = counted_samples(self.sizes, sizes) if self._importance else None
+                balancer.has_batch(sizes, place, importance=counted)
+                # Before the batch is out: a checkpoint made in the loop's body comes after it.
+                self._count(sizes)
+                self._position = position + 1
+                yield pin(batch) if self._pin_memory else batch
+        finally:
+            balancer.go_on(before, iteration)
+        if balancer.iteration > begun_at:
+            balancer.average_buffers()
+        self._epoch, self._position, self._begun = self._epoch + 1, 0, None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where all workers are in their partitions, for a checkpoint; it fits all."""
+        rule = None if self._migration is None else saved(self._migration.state)
+        return {
+            "epoch": self._epoch,
+            "position": self._position,
+            "seed": self._seed,
+            "reading": self._reading.state(),
+            "rule": rule,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint was made.
+
+        Where partitions are not those of then, as samples have moved since or workers are others,
+        all begin a traversal of what they have, in an order that was not used yet.
+        """
+        if state["seed"] != self._seed:
+            raise InvalidSetting(
+                "the loader's seed must be that of the checkpoint, "
+                f"{state['seed']}, got {self._seed}"
+            )
+        then, now = Reading.restored(state["reading"]), self._reading
+        same = then.has(now.sizes, now.digests)
+        self._reading = then if same else then.anew(now.sizes, now.digests)
+        if self._migration is not None and same and state["rule"] is not None:
+            self._migration.go_back(restored(state["rule"], now.sizes))
+        self._epoch, self._position, self._begun = state["epoch"], state["position"], None
+        self._open(self._snapshot)
+
+    def _open(self, snapshot: Snapshot) -> None:
+        """Read from a snapshot from now on."""
+        self._snapshot = snapshot
+        balancer = self._balancer
+        self._chunks = Chunks(
+            snapshot.dataset,
+            self._reading.stream(balancer.worker, self._seed, self._shuffle),
+            self._packing,
+            lambda: int(balancer.newest_plan.sizes[balancer.worker]),
+            self._num_workers,
+            self._loading,
+        )
+
+    def _next(self, size: int) -> Any:
+        """Return the next so many samples; as few as can be run, borrowed, for a size of 0."""
+        begin = int(self._reading.consumed[self._balancer.worker])
+        if size == 0:
+            return self._chunks.borrow(begin, begin + self._balancer.fewest)
+        return self._chunks.take(begin, begin + size)
+
+    def _count(self, sizes: Ints) -> None:
+        self._reading = self._reading.advance(sizes)
+        if self._migration is not None:
+            self._migration.observe(sizes)
+
+    def _meet(self, iteration: int) -> None:
+        """End a migration that is over on all workers, and begin one that is due."""
+        migration = self._migration
+        if migration is None:
+            return
+        if migration.has_ended is not None:
+            with self._lent.away():
+                self._lent.note(iteration, self._end(migration, migration.has_ended))
+        begins = migration.begin_if_due()
+        if begins is not None:
+            self._lent.note(iteration, begins)
+
+    def _end(self, migration: LocalMigration, is_over: bool) -> str:
+        """Change over to what the partitions have become, unless somebody cannot."""
+        if not is_over:
+            return migration.end(self.sizes, None, "partitions stay as they are for training")
+        snapshot, everybody = tell(self._source, self._balancer.side_group)
+        problem = everybody.problem
+        if not problem and everybody.samples != self._samples:
+            problem = "partitions must hold the same samples as before, together"
+        if problem or snapshot is None:
+            return migration.end(self.sizes, None, f"training goes on with what it has, {problem}")
+        if not self._reading.has(everybody.sizes, everybody.digests):
+            self._reading = self._reading.anew(everybody.sizes, everybody.digests)
+            self._open(snapshot)
+        text = migration.end(self.sizes, everybody.caps, "")
+        if self._begun is not None:
+            # What was read of the old partitions cannot be gone back to.
+            self._begun = replace(self._begun, reading=self._reading, rule=migration.state)
+        return text
+
+    def _settle(self) -> None:
+        """Be done with an epoch that was left early: the next one goes on from there.
+
+        Unless nothing was trained on, as when somebody looks at a batch.
+        """
+        begun, self._begun = self._begun, None
+        if begun is None:
+            return
+        if self._balancer.iteration > begun.iteration:
+            self._epoch, self._position = self._epoch + 1, 0
+            return
+        self._position, self._reading = begun.position, begun.reading
+        if self._migration is not None and begun.rule is not None:
+            self._migration.go_back(begun.rule)

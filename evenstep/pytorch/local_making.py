@@ -1,0 +1,96 @@
+"""Making the loader of local partitions: all workers together, so that nobody fails alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from evenstep.errors import InvalidSetting
+from evenstep.partition import MigrationRule
+from evenstep.pytorch.agreement import require_agreement
+from evenstep.pytorch.beside import Serving
+from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
+from evenstep.pytorch.local_loader import LocalLoader
+from evenstep.pytorch.local_migration import Lent, LocalMigration
+from evenstep.pytorch.local_source import Everybody, LocalSource, Source, tell
+
+if TYPE_CHECKING:
+    from evenstep.pytorch.balancer import Balancer
+
+
+def make_local_loader(
+    balancer: Balancer,
+    source: Source,
+    lent: Lent,
+    settings: Mapping[str, Any],
+) -> LocalLoader:
+    """Return the loader of a worker's own samples; all workers must call it, with like settings."""
+    loading = dict(settings)
+    rule: MigrationRule | None = loading.pop("rule", None)
+    serving: Serving | None = loading.pop("serving", None)
+    local = LocalSource(source)
+    group = balancer.side_group
+    _require_agreement(local, rule, loading, group)
+    if rule is None:
+        if serving is not None:
+            raise InvalidSetting("serving goes with a rule, without which no samples migrate")
+        snapshot, everybody = _read(local, group)
+        return LocalLoader(balancer, local, snapshot, everybody, lent, **loading)
+    if local.folder is None:
+        raise InvalidSetting(
+            "samples can migrate between partitions on disk (evenstep.partition_store), "
+            f"got a rule for {type(source).__name__}"
+        )
+    serving = serving or Serving()
+    agent, addresses = start_agents(local.folder, serving, group)
+    try:
+        snapshot, everybody = _read(local, group)
+        carrier = None
+        if balancer.worker == 0:
+            carrier = AgentCarrier(addresses, serving, rule.minimum, loading.get("seed", 0))
+        migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent.close)
+        loader = LocalLoader(balancer, local, snapshot, everybody, lent, migration, **loading)
+        lent.seat.take(migration)
+    except BaseException:
+        agent.close()
+        raise
+    return loader
+
+
+def _require_agreement(
+    local: LocalSource,
+    rule: MigrationRule | None,
+    loading: Mapping[str, Any],
+    group: dist.ProcessGroup,
+) -> None:
+    """Raise on all workers what is wrong on one, before anybody does something else."""
+    require_agreement(
+        {
+            "rule": repr(rule),
+            "partition on disk": local.folder is not None,
+            "importance": loading.get("importance", False),
+            "shuffle": loading.get("shuffle", True),
+            "seed": loading.get("seed", 0),
+        },
+        group,
+    )
+    if not (rule is None or isinstance(rule, MigrationRule)):
+        raise InvalidSetting(f"rule must be a MigrationRule or None, got {rule!r}")
+
+
+def _read(local: LocalSource, group: dist.ProcessGroup) -> tuple[Any, Everybody]:
+    snapshot, everybody = tell(local, group)
+    if everybody.problem:
+        raise InvalidSetting(f"every worker must be able to read its samples; {everybody.problem}")
+    if local.folder is not None:
+        digest, count = Counter(everybody.digests.tolist()).most_common(1)[0]
+        if count > 1:
+            first = everybody.digests.tolist().index(digest)
+            raise InvalidSetting(
+                f"every worker must have a partition of its own, got that of worker {first} "
+                f"{count} times"
+            )
+    return snapshot, everybody
