@@ -85,6 +85,22 @@ def test_example_learns_with_plans_of_a_manager(tmp_path):
 @pytest.mark.example
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
+def test_samples_move_to_the_worker_with_the_larger_batches():
+    printed = run_on_two_workers("examples/ddp_partitions.py").stdout
+    line = r"^(at first|at last): partitions \[(\d+), (\d+)\], classes (.*), traversals (.*)$"
+    [first, last] = re.findall(line, printed, re.MULTILINE)
+    assert first == ("at first", "360", "360", "[[0, 1], [2, 3]]", "0.0 0.0")
+    assert last[:4] == ("at last", "540", "180", "[[0, 1, 2, 3], [2, 3]]")
+    # Both go through their samples equally often now.
+    counts = [float(count) for count in last[4].split()]
+    assert abs(counts[0] - counts[1]) < 0.2
+    [accuracy] = re.findall(r"^accuracy ([\d.]+)% on the samples", printed, re.MULTILINE)
+    assert float(accuracy) > 90
+
+
+@pytest.mark.example
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
 def test_transformer_learns_to_write():
     done = run_on_two_workers(TRANSFORMER, "--small", "--epochs", "2", "--total", "16")
     losses = re.findall(r"^epoch \d: loss ([\d.]+) per character$", done.stdout, re.MULTILINE)

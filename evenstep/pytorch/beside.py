@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,6 +90,7 @@ class AgentBeside:
     """The agent of a partition; listens once it is made."""
 
     def __init__(self, folder: Path, serving: Serving) -> None:
+        self._folder, self._serving = folder, serving
         self._process = _Process(serving.serve_words(folder))
         try:
             said = self._process.first_line(START)
@@ -102,6 +103,13 @@ class AgentBeside:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def revive(self) -> None:
+        """Start it again where it was, if it has died; without waiting until it listens."""
+        if not self._process.is_running:
+            self.close()
+            again = replace(self._serving, listen=self.address)
+            self._process = _Process(again.serve_words(self._folder))
 
     def close(self) -> None:
         """End it; done at exit by itself."""

@@ -13,6 +13,9 @@ from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.manager.access import client_context, is_loopback, parse_address, read_token
 from evenstep.pytorch.beside import AgentBeside, MigrationBeside, Outcome, Serving
 
+_PATIENCE = 15.0
+"""Seconds without progress at the start, where all workers wait."""
+
 
 class AgentCarrier:
     """Moves samples between the partitions of agents, in a process of its own for each time."""
@@ -101,7 +104,7 @@ def _finish(addresses: list[str], serving: Serving) -> str:
         token = read_token(serving.token_file) if serving.token_file else None
         tls = client_context(serving.authority) if serving.authority else None
         agents = [RemoteAgent(Where(address, token, tls)) for address in addresses]
-        with Migration(agents, serving.patience) as manager:
+        with Migration(agents, min(serving.patience, _PATIENCE)) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
     except (EvenstepError, OSError) as error:
         return str(error)

@@ -17,7 +17,7 @@ from evenstep.core.arrays import Floats, Ints, frozen
 from evenstep.partition import MigrationRule
 from evenstep.partition.rule import MigrationState
 from evenstep.partition.traversals import Traversals
-from evenstep.pytorch.beside import Outcome
+from evenstep.pytorch.beside import AgentBeside, Outcome
 from evenstep.pytorch.rider import Seat
 
 _log = logging.getLogger(__name__)
@@ -60,12 +60,12 @@ class LocalMigration:
         sizes: Ints,
         caps: Ints,
         carrier: Carrier | None,
-        close: Callable[[], None],
+        agent: AgentBeside,
     ) -> None:
-        """`carrier` is worker 0's; `close` ends what this worker has beside its training."""
+        """`carrier` is worker 0's, `agent` that of this worker's partition."""
         self._rule, self._caps = rule, caps
         self._state = rule.init(sizes)
-        self._carrier, self._close = carrier, close
+        self._carrier, self._agent = carrier, agent
         self.number = 0
         """How many were begun so far."""
         self._under_way = False
@@ -117,6 +117,7 @@ class LocalMigration:
     def end(self, sizes: Ints, caps: Ints | None, problem: str) -> str:
         """Count anew from these partition sizes, and return what to say about the end."""
         self._under_way = False
+        self._agent.revive()
         self._state = self._rule.init(sizes)
         self._caps = self._caps if caps is None else caps
         outcome, self._outcome = self._outcome, None
@@ -143,7 +144,7 @@ class LocalMigration:
         """End what runs beside; what is under way is finished when training begins again."""
         if self._carrier is not None:
             self._carrier.close()
-        self._close()
+        self._agent.close()
 
 
 def saved(state: MigrationState) -> dict[str, Any]:
