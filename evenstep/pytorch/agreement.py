@@ -7,18 +7,15 @@ from typing import Any
 
 import torch.distributed as dist
 
-from evenstep.errors import InvalidSetting
+from evenstep.training.meeting import compare
 
 
 def require_agreement(settings: Mapping[str, Any], group: dist.ProcessGroup) -> None:
     """Raise InvalidSetting, on all workers, naming the first worker that differs and how."""
-    everybody: list[Mapping[str, Any] | None] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everybody, dict(settings), group=group)
-    first = everybody[0] or {}
-    for worker, theirs in enumerate(everybody):
-        for name, value in (theirs or {}).items():
-            if value != first.get(name):
-                raise InvalidSetting(
-                    f"{name} must be the same on all workers, got {first.get(name)!r} on worker 0 "
-                    f"and {value!r} on worker {worker}"
-                )
+    everybody: list[Mapping[str, Any]] = [{}] * dist.get_world_size(group)
+    dist.all_gather_object(everybody, _told(settings), group=group)
+    compare(everybody)
+
+
+def _told(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in settings.items()}

@@ -32,7 +32,6 @@ from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broad
 from evenstep.pytorch.checks import (
     check_hook,
     check_model,
-    check_sizes,
     side_group,
 )
 from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
@@ -40,26 +39,29 @@ from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
 from evenstep.pytorch.fellow import Fellows
+from evenstep.pytorch.group_meeting import GroupMeeting
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.hooking import register
 from evenstep.pytorch.identity import gather_names
-from evenstep.pytorch.iteration import Exchanged, Iteration
-from evenstep.pytorch.job import agreed_job, check_coordinator, name_in, of_job
+from evenstep.pytorch.iteration import Iteration
 from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_making import make_local_loader
 from evenstep.pytorch.local_migration import Lent
 from evenstep.pytorch.local_source import Source
-from evenstep.pytorch.making import make_boundary
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
-from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.rider import Seat
-from evenstep.pytorch.settings import Settings, choose_predictor, choose_sizes
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
+from evenstep.training.making import make_boundary
+from evenstep.training.reporting import Reporter
+from evenstep.training.settings import Settings, choose_predictor, choose_sizes
+from evenstep.training.sizes import check_sizes
 from evenstep.transports.slots import WIDTH, Row, digest
 
 
@@ -146,11 +148,12 @@ class Balancer:
         self._micro_batches = MicroBatches(
             model, self._limit, self._weighing, micro_batches, self._timer.spoil
         )
-        chosen = settings.make_policy(device)
+        chosen = settings.make_policy(device.type)
         self._lag = 1 if device.type == "cuda" else 0
         members = gather_names(name_in(coordinator, name), device, self.side_group)
         self._boundary = make_boundary(
-            settings, chosen, members, coordinator, self.side_group, self._handed, self._away,
+            settings, chosen, members, coordinator,
+            GroupMeeting(self.side_group, self._handed), self._away,
             self._lag, log, source,
         )  # fmt: skip
         self._reporter = Reporter(

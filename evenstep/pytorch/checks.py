@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.sharded_model import is_fully_sharded
 
@@ -60,29 +57,6 @@ def check_sharded_model(model: object) -> None:
         )
     if getattr(model, MARK, False):
         raise InvalidSetting("a model can have one ShardedBalancer, and this one has one already")
-
-
-def check_sizes(total: int, minimum: int, num_workers: int) -> None:
-    """Raise InvalidSetting unless every worker can have a batch."""
-    require_whole("total", total)
-    require_whole("minimum", minimum, least=0)
-    if total < num_workers * max(minimum, 1):
-        raise InvalidSetting(
-            f"total must be at least {max(minimum, 1)} for each of {num_workers} workers, "
-            f"got {total}"
-        )
-
-
-def maxima_of(maximum: int | Sequence[int] | None, num_workers: int) -> list[int] | None:
-    """Return every worker's largest batch size, from one for all or one for each."""
-    if maximum is None:
-        return None
-    maxima = [maximum] * num_workers if isinstance(maximum, int) else list(maximum)
-    if len(maxima) != num_workers:
-        raise InvalidSetting(f"maximum must be one per worker ({num_workers}), got {len(maxima)}")
-    for worker, most in enumerate(maxima):
-        require_whole(f"maximum of worker {worker}", most)
-    return maxima
 
 
 def check_hook(hook: object) -> None:

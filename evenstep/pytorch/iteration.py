@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.pytorch.exchange import Share
 
@@ -38,15 +37,3 @@ class Iteration:
     def share(self) -> Share:
         """What goes into an exchange of its gradients."""
         return self.kept + self.batch
-
-
-@dataclass(frozen=True)
-class Exchanged:
-    """An iteration whose gradients were exchanged, and whose reports are on their way."""
-
-    iteration: int
-    plan: Plan
-    place: tuple[int, ...]
-    sizes: Ints
-    """x of all workers, really used."""
-    start: float

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from evenstep.core.arrays import Ints
-from evenstep.core.dealing import deal, home_of, num_iterations, sizes_within, slice_of
+from evenstep.core.dealing import borrow, deal, num_iterations, sizes_within, slice_of
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.agreement import require_agreement
@@ -211,8 +211,7 @@ class BalancedLoader:
         else:
             mine, sizes = self._counts.deal(samples, sizes, least, worker)
         if len(mine) == 0:
-            home, fewest = home_of(samples, len(sizes), worker), self._balancer.fewest
-            mine = (home if len(home) >= fewest else samples)[:fewest]
+            mine = borrow(samples, len(sizes), worker, self._balancer.fewest)
         return [(under_way.epoch, index) for index in mine.tolist()], sizes
 
     def _batch(self, keys: list[Key], fetched: Fetched | None) -> Any:

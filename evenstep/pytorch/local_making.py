@@ -69,7 +69,7 @@ def _require_agreement(
     """Raise on all workers what is wrong on one, before anybody does something else."""
     require_agreement(
         {
-            "rule": repr(rule),
+            "rule": rule,
             "partition on disk": local.folder is not None,
             "importance": loading.get("importance", False),
             "shuffle": loading.get("shuffle", True),

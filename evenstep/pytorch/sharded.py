@@ -39,7 +39,7 @@ from evenstep.pytorch.calibration import (
     sizes_around,
     split_by_lines,
 )
-from evenstep.pytorch.checks import MARK, check_sharded_model, check_sizes, side_group
+from evenstep.pytorch.checks import MARK, check_sharded_model, side_group
 from evenstep.pytorch.exchange import Share
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.iteration import Iteration
@@ -48,6 +48,7 @@ from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.sharded_model import mesh_of
 from evenstep.pytorch.trail import Trail
 from evenstep.pytorch.weighing_watch import WeighingWatch
+from evenstep.training.sizes import check_sizes
 
 
 class ShardedBalancer:

@@ -21,7 +21,7 @@ from evenstep.core.plan import Decision
 from evenstep.errors import DivergedPlans
 from evenstep.measure.timer import HostTimer
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.own_boundary import OwnBoundary
+from evenstep.training.own_boundary import OwnBoundary
 from tests.pytorch.setup import (
     Indices,
     balanced,

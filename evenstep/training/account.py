@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from evenstep.core.arrays import Ints
 from evenstep.core.report import Reports
-from evenstep.pytorch.iteration import Exchanged
-from evenstep.pytorch.recording import Recorder
-from evenstep.pytorch.summary import Summary
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.recording import Recorder
+from evenstep.training.summary import Summary
 
 
 class Account:

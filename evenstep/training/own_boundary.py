@@ -12,10 +12,10 @@ from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.policies.policy import Policy
-from evenstep.pytorch.account import Account
-from evenstep.pytorch.iteration import Exchanged
-from evenstep.pytorch.saved import Memory, last_reports, remembered, restore, save
-from evenstep.pytorch.straggler import StragglerWatch
+from evenstep.training.account import Account
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.saved import Memory, last_reports, remembered, restore, save
+from evenstep.training.straggler_watch import StragglerWatch
 from evenstep.transports.slots import Row, check_digests, read_rows
 
 _NOTHING: Row = np.zeros(0, dtype=np.float32)

@@ -7,7 +7,7 @@ from typing import Any
 
 from evenstep.coordination import JobCoordinator
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.settings import Settings, name_of
+from evenstep.training.settings import Settings, name_of
 
 
 def check_coordinator(coordinator: object) -> None:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.policies.policy import Policy
-from evenstep.pytorch.account import Account
-from evenstep.pytorch.iteration import Exchanged
-from evenstep.pytorch.saved import Memory
+from evenstep.training.account import Account
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.saved import Memory
 from evenstep.transports.slots import Row
 
 

@@ -23,8 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 
 from evenstep.coordination import JobCoordinator
@@ -36,11 +34,11 @@ from evenstep.core.plan import Plan
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.errors import EvenstepError, StateFileError
 from evenstep.policies.policy import Policy
-from evenstep.pytorch.account import Account
-from evenstep.pytorch.handed import Handed
-from evenstep.pytorch.iteration import Exchanged
-from evenstep.pytorch.patience import Patience
-from evenstep.pytorch.saved import Memory, last_reports, remembered, save_plan, saved_sizes
+from evenstep.training.account import Account
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.meeting import Meeting
+from evenstep.training.patience import Patience
+from evenstep.training.saved import Memory, last_reports, remembered, save_plan, saved_sizes
 from evenstep.transports.slots import WIDTH, Row, check_digests, read_rows
 
 Away = Callable[[], AbstractContextManager[None]]
@@ -62,8 +60,7 @@ class CoordinatedBoundary:
         start: Plan,
         policy: Policy[Any],
         account: Account,
-        group: dist.ProcessGroup,
-        handed: Handed,
+        meeting: Meeting,
         away: Away,
         delay: int,
         cap: int | None,
@@ -73,15 +70,14 @@ class CoordinatedBoundary:
         self.account = account
         self.plan = start
         self._coordinator = coordinator
-        self._group = group
-        self._handed = handed
+        self._meeting = meeting
         self._away = away
         self._delay = delay
         self._patience = Patience(coordinator.timeout)
         self._known: dict[Held, Plan | None] = {}
         self._shown: deque[list[Plan]] = deque()
         self._report: Report | None = None
-        self.first = self._reached = _smallest(coordinator.iteration, group)
+        self.first = self._reached = _smallest(coordinator.iteration, meeting)
         self._hand_in(Report(coordinator.worker, self.first, cap=cap))
         if not self._agree(self.first):
             _log.warning("no plan of job %s has come: even sizes until one does", coordinator.job)
@@ -151,10 +147,8 @@ class CoordinatedBoundary:
     def _agree(self, iteration: int) -> bool:
         """Exchange marks with all workers, and say whether there is a common plan."""
         usable = self._usable()
-        everybody = torch.zeros(len(self.workers), KEPT)
-        everybody[dist.get_rank(self._group)] = torch.from_numpy(marks_of(usable))
-        dist.all_reduce(self._handed.watch(everybody), group=self._group)
-        return self._adopt(usable, everybody.numpy(), iteration)
+        marks = self._meeting.everybody(marks_of(usable).astype(np.float64))
+        return self._adopt(usable, marks.astype(np.float32), iteration)
 
     def _adopt(self, plans: list[Plan], marks: NDArray[np.float32], iteration: int) -> bool:
         """Use the newest common plan from now on, if there is one, and none newer is in use."""
@@ -206,8 +200,6 @@ def _report_of(reports: Reports, i: int, worker: str) -> Report:
     )
 
 
-def _smallest(number: int, group: dist.ProcessGroup) -> int:
+def _smallest(number: int, meeting: Meeting) -> int:
     """Return the smallest of all workers' numbers."""
-    smallest = torch.tensor([number])
-    dist.all_reduce(smallest, dist.ReduceOp.MIN, group=group)
-    return int(smallest)
+    return int(meeting.everybody(np.array([number], dtype=np.float64)).min())

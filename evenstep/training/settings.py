@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-import torch
-
 from evenstep.balancer import Balancer
 from evenstep.coordination import JobCoordinator
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Even, ObserveOnly, Policy, Static, make_policy
 from evenstep.predictors import Predictor, make_predictor
-from evenstep.pytorch.checks import maxima_of
+from evenstep.training.sizes import maxima_of
 
 MODES = ("balanced", "static", "observe", "off")
 
@@ -38,7 +36,7 @@ class Settings:
         """Return all of it in a form that can be compared between processes."""
         return {f.name: _comparable(getattr(self, f.name)) for f in fields(self)}
 
-    def make_policy(self, device: torch.device) -> Policy[Any]:
+    def make_policy(self, device: str) -> Policy[Any]:
         """Return the policy; a straggler can only be benched by one that tries it again."""
         policy = self.policy
         if self.straggler == "bench":
@@ -112,14 +110,14 @@ def choose_policy(
     mode: str,
     policy: str | Policy[Any] | None,
     shares: Sequence[float] | None,
-    device: torch.device,
+    device: str,
 ) -> Policy[Any]:
     """Return the policy of a mode: by predicted speeds on CPUs, by finish times on accelerators."""
     if mode not in MODES:
         raise InvalidSetting(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if (mode == "static") != (shares is not None):
         raise InvalidSetting(f"shares go with mode 'static', got {shares!r} with {mode!r}")
-    default = "proportional" if device.type == "cpu" else "equal_finish"
+    default = "proportional" if device == "cpu" else "equal_finish"
     if shares is not None:
         chosen: Policy[Any] = Static(tuple(float(share) for share in shares))
     elif mode == "off":

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.distributed as dist
-
 from evenstep.coordination import JobCoordinator
 from evenstep.policies.policy import Policy, even_sizes
-from evenstep.pytorch.account import Account
-from evenstep.pytorch.boundary import Boundary
-from evenstep.pytorch.coordinated_boundary import Away, CoordinatedBoundary
-from evenstep.pytorch.handed import Handed
-from evenstep.pytorch.own_boundary import OwnBoundary
-from evenstep.pytorch.recording import make_recorder
-from evenstep.pytorch.settings import Settings
+from evenstep.training.account import Account
+from evenstep.training.boundary import Boundary
+from evenstep.training.coordinated_boundary import Away, CoordinatedBoundary
+from evenstep.training.meeting import Meeting
+from evenstep.training.own_boundary import OwnBoundary
+from evenstep.training.recording import make_recorder
+from evenstep.training.settings import Settings
 
 
 def make_boundary(
@@ -22,18 +20,18 @@ def make_boundary(
     policy: Policy[object],
     members: Sequence[str],
     coordinator: JobCoordinator | None,
-    group: dist.ProcessGroup,
-    handed: Handed,
+    meeting: Meeting,
     away: Away,
     delay: int,
     log: str | None,
     source: str,
+    job: str = "ddp",
 ) -> Boundary:
     """Return the boundary of these members; worker 0 writes the run log, if there is to be one.
 
     All workers must call it. `away` makes a context that is not this worker's own work.
     """
-    worker = dist.get_rank(group)
+    worker = meeting.worker
     core = settings.make_core(members, policy, delay)
     recorder = make_recorder(
         log if worker == 0 else None,
@@ -41,7 +39,7 @@ def make_boundary(
         source,
         settings.mode,
         settings.predictor or "none",
-        "ddp" if coordinator is None else coordinator.job,
+        job if coordinator is None else coordinator.job,
     )
     account = Account(even_sizes(settings.total, core.limits), recorder)
     if coordinator is None:
@@ -49,5 +47,5 @@ def make_boundary(
     cap = None if settings.micro_batches else settings.limit_of(worker, len(members))
     start = core.plan
     return CoordinatedBoundary(
-        coordinator, core.workers, start, policy, account, group, handed, away, delay, cap
+        coordinator, core.workers, start, policy, account, meeting, away, delay, cap
     )

@@ -1,0 +1,135 @@
+"""Epochs: which samples of which epoch this worker processes next, whatever the framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evenstep.core.arrays import Ints
+from evenstep.core.dealing import borrow, deal, num_iterations, shuffled, sizes_within, slice_of
+from evenstep.core.settings import require_whole
+from evenstep.errors import InvalidSetting
+
+
+@dataclass(frozen=True, eq=False)
+class Dealt:
+    """What one worker gets of an iteration."""
+
+    samples: Ints
+    """Indices of its samples; borrowed ones, at weight 0, where it is to have none."""
+    sizes: Ints
+    """x of all workers: the planned sizes, or fewer at the end of an epoch."""
+    place: tuple[int, int]
+    """(epoch, iteration of the epoch)."""
+
+
+class Epochs:
+    """Deals out the samples of one epoch after the other; the same ones for every framework.
+
+    The samples of an iteration are a slice of one order of the whole data set, which depends on
+    nothing but `seed` and epoch; without `shuffle` it is that of the data set.
+    """
+
+    def __init__(
+        self,
+        num_samples: int,
+        total: int,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+        fewest: int = 1,
+    ) -> None:
+        require_whole("the number of samples", num_samples)
+        self.num_samples = num_samples
+        self.total = total
+        self._shuffle = shuffle
+        self._seed = seed
+        self._drop_last = drop_last
+        self._fewest = fewest
+        """The smallest batch that the model can be trained on."""
+        self._order: tuple[int, Ints] | None = None
+        self.epoch = 0
+        self.position = 0
+        """The iteration of the epoch that comes next."""
+        if len(self) == 0:
+            raise InvalidSetting(
+                f"an epoch must have at least one iteration, got {num_samples} samples for a "
+                f"total of {total} with drop_last={drop_last}"
+            )
+
+    def __len__(self) -> int:
+        """The number of iterations of an epoch."""
+        return num_iterations(self.num_samples, self.total, self._drop_last)
+
+    @property
+    def common_settings(self) -> dict[str, Any]:
+        """What must be the same on all workers."""
+        return {
+            "dataset length": self.num_samples,
+            "shuffle": self._shuffle,
+            "seed": self._seed,
+            "drop_last": self._drop_last,
+        }
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch; without it, epochs count themselves."""
+        if epoch != self.epoch:
+            self.epoch, self.position = epoch, 0
+
+    def deal(self, sizes: Ints, worker: int, minimum: int = 1, ahead: int = 0) -> Dealt | None:
+        """Return a worker's part of the next iteration by the planned sizes of all workers.
+
+        With `ahead`, of so many iterations later; None after the end of the epoch.
+
+        >>> epochs = Epochs(6, total=4, shuffle=False)
+        >>> epochs.deal(np.array([1, 3]), worker=1).samples.tolist()
+        [2, 3, 1]
+        """
+        position = self.position + ahead
+        if position >= len(self):
+            return None
+        samples = slice_of(self._order_of(self.epoch), position, self.total)
+        within = sizes_within(sizes, len(samples), max(minimum, self._fewest))
+        mine = deal(samples, within, worker)
+        if len(mine) == 0:
+            mine = borrow(samples, len(sizes), worker, self._fewest)
+        return Dealt(mine, within, (self.epoch, position))
+
+    def advance(self) -> None:
+        """Go on to the next iteration of the epoch."""
+        self.position += 1
+
+    def end(self) -> None:
+        """Go on to the next epoch."""
+        self.epoch, self.position = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return where in which epoch this is, for a checkpoint."""
+        return {
+            "epoch": self.epoch,
+            "position": self.position,
+            "total": self.total,
+            "seed": self._seed,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint was made, also with another number of workers."""
+        for what, got in (("seed", self._seed), ("total", self.total)):
+            if state[what] != got:
+                raise InvalidSetting(
+                    f"the {what} must be that of the checkpoint, {state[what]}, got {got}"
+                )
+        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+
+    def _order_of(self, epoch: int) -> Ints:
+        if self._order is None or self._order[0] != epoch:
+            order = (
+                shuffled(self.num_samples, self._seed, epoch)
+                if self._shuffle else np.arange(self.num_samples)
+            )  # fmt: skip
+            self._order = (epoch, order)
+        return self._order[1]

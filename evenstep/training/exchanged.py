@@ -1,0 +1,20 @@
+"""An iteration whose gradients were exchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from evenstep.core.arrays import Ints
+from evenstep.core.plan import Plan
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """An iteration whose gradients were exchanged, and whose reports are on their way."""
+
+    iteration: int
+    plan: Plan
+    place: tuple[int, ...]
+    sizes: Ints
+    """x of all workers, really used."""
+    start: float

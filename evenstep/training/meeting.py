@@ -1,0 +1,76 @@
+"""Meeting: how the workers of a training tell each other a few numbers, all at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from evenstep.core.arrays import Floats
+from evenstep.errors import InvalidSetting
+
+
+class Meeting(Protocol):
+    """All workers of a training; whoever calls `everybody` waits for the others to do so too."""
+
+    @property
+    def worker(self) -> int:
+        """Which of the workers this one is."""
+        ...
+
+    @property
+    def num_workers(self) -> int: ...
+
+    def everybody(self, row: Floats) -> Floats:
+        """Return the rows of all workers, one per worker; all rows have the same length."""
+        ...
+
+
+class Alone:
+    """The meeting of a training with one worker."""
+
+    worker = 0
+    num_workers = 1
+
+    def everybody(self, row: Floats) -> Floats:
+        return row[np.newaxis]
+
+
+def tell(meeting: Meeting, value: Any) -> list[Any]:
+    """Return what all workers have to say: anything that JSON can hold.
+
+    >>> tell(Alone(), {"total": 64})
+    [{'total': 64}]
+    """
+    said = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+    lengths = meeting.everybody(np.array([len(said)], dtype=np.float64))[:, 0].astype(int)
+    row = np.zeros(max(lengths), dtype=np.float64)
+    row[: len(said)] = said
+    rows = meeting.everybody(row).astype(np.uint8)
+    heard = zip(rows, lengths, strict=True)
+    return [json.loads(bytes(theirs[:length]).decode()) for theirs, length in heard]
+
+
+def require_agreement(settings: Mapping[str, Any], meeting: Meeting) -> None:
+    """Raise InvalidSetting, on all workers, naming the first worker that differs and how."""
+    compare(tell(meeting, {name: repr(value) for name, value in settings.items()}))
+
+
+def compare(everybody: list[Mapping[str, Any]]) -> None:
+    """Raise InvalidSetting where one worker's settings are not those of the first.
+
+    >>> compare([{"total": "64"}, {"total": "32"}])
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: total must be the same on all workers, got 64 on worker 0 and
+    32 on worker 1
+    """
+    first = everybody[0]
+    for worker, theirs in enumerate(everybody):
+        for name, value in theirs.items():
+            if value != first.get(name):
+                raise InvalidSetting(
+                    f"{name} must be the same on all workers, got {first.get(name)} on worker 0 "
+                    f"and {value} on worker {worker}"
+                )

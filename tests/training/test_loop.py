@@ -1,0 +1,153 @@
+"""The loop of a worker: the same promises for every framework that is built on it."""
+
+import numpy as np
+import pytest
+
+from evenstep.errors import DivergedPlans, InvalidSetting
+from evenstep.measure.timer import Measurement
+from evenstep.runlog import read
+from evenstep.training.epochs import Epochs
+from evenstep.training.loop import Loop, batches
+from evenstep.training.meeting import Alone, require_agreement, tell
+from tests.training.threads import ThreadMeeting, together
+
+SPEEDS = (4.0, 2.0, 1.0)
+TOTAL = 70
+
+
+class SpeedTimer:
+    """A timer that says how long a worker of a given speed takes."""
+
+    def __init__(self, speed):
+        self._speed, self._samples, self._done = speed, 0, None
+
+    def start(self): ...
+    def pause(self): ...
+    def resume(self): ...
+    def reported(self): ...
+    def keep(self): ...
+    def spoil(self): ...
+
+    def batch(self, batch_size):
+        self._samples = batch_size
+
+    def stop(self):
+        self._done = Measurement(self._samples, self._samples / self._speed)
+
+    def finished(self):
+        done, self._done = self._done, None
+        return done
+
+
+def train(meeting: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
+    loop = Loop(
+        meeting, TOTAL, framework="threads", summary=False,
+        timer=SpeedTimer(SPEEDS[meeting.worker]), **settings,
+    )  # fmt: skip
+    epochs = Epochs(num_samples, TOTAL, seed=3)
+    seen = []
+    for _ in range(epochs_run):
+        for dealt in batches(loop, epochs):
+            loop.finish()
+            rows = loop.meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0)
+            loop.take(rows)
+            seen.append((dealt.samples, dealt.sizes, loop.share))
+    loop.close()
+    return seen, loop
+
+
+def test_iterations_are_those_of_bsp_and_sizes_follow_speeds():
+    workers = together(3, train)
+    plain = together(3, lambda meeting: train(meeting, mode="off"))
+    sizes = workers[0][0][6][1]
+    assert sizes.tolist() == [40, 20, 10]
+    for k, (_, sizes, _) in enumerate(workers[0][0]):
+        balanced, even = _samples_of(workers, k), _samples_of(plain, k)
+        assert np.array_equal(balanced, even)
+        assert len(balanced) == sizes.sum()
+        assert sum(seen[k][2] for seen, _ in workers) == pytest.approx(1, abs=1e-12)
+
+
+def _samples_of(workers, k):
+    return np.sort(np.concatenate([seen[k][0] for seen, _ in workers]))
+
+
+def test_an_epoch_visits_every_sample_once():
+    workers = together(3, lambda meeting: train(meeting, epochs_run=1))
+    everything = np.concatenate([samples for seen, _ in workers for samples, _, _ in seen])
+    assert np.array_equal(np.sort(everything), np.arange(500))
+
+
+def test_the_run_log_has_every_iteration(tmp_path):
+    path = tmp_path / "run.jsonl"
+    together(3, lambda meeting: train(meeting, log=str(path), name=f"w{meeting.worker}"))
+    run = read(path)
+    assert run.header.job == "threads" and run.header.workers == ("w0", "w1", "w2")
+    assert sum(len(part.iterations) for part in run.segments) == 24
+
+
+def test_who_goes_through_other_samples_is_found_out():
+    def work(meeting):
+        loop = Loop(meeting, TOTAL, framework="threads", summary=False)
+        epochs = Epochs(500, TOTAL)
+        epochs.set_epoch(meeting.worker)
+        for _ in batches(loop, epochs):
+            loop.finish()
+            rows = loop.meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0)
+            loop.take(rows)
+
+    with pytest.raises(DivergedPlans, match="other samples"):
+        together(2, work)
+
+
+def test_settings_must_be_the_same_on_all_workers():
+    def work(meeting):
+        Loop(meeting, 60 + meeting.worker, framework="threads", summary=False)
+
+    with pytest.raises(InvalidSetting, match="total must be the same on all workers, got 60"):
+        together(2, work)
+
+
+def test_a_mean_is_that_of_all_samples():
+    def work(meeting):
+        loop = Loop(meeting, 8, framework="threads", mode="static", shares=(1, 3), summary=False)
+        next(batches(loop, Epochs(16, 8)))
+        return loop.mean(float(meeting.worker))
+
+    assert together(2, work) == [0.75, 0.75]
+
+
+def test_a_state_is_taken_up_again():
+    (_, loop), *_ = together(3, train)
+    state = loop.state_dict()
+
+    def work(meeting):
+        fresh = Loop(meeting, TOTAL, framework="threads", summary=False)
+        fresh.load_state_dict(state)
+        return fresh.iteration, fresh.plan.sizes.tolist()
+
+    assert together(3, work) == [(24, [40, 20, 10])] * 3
+
+
+def test_epochs_go_on_where_a_checkpoint_was_made():
+    epochs = Epochs(20, 6, seed=1)
+    epochs.advance()
+    other = Epochs(20, 6, seed=1)
+    other.load_state_dict(epochs.state_dict())
+    sizes = np.array([2, 4])
+    ours, theirs = epochs.deal(sizes, 1), other.deal(sizes, 1)
+    assert ours is not None and theirs is not None
+    assert np.array_equal(ours.samples, theirs.samples) and theirs.place == (0, 1)
+    with pytest.raises(InvalidSetting, match="seed must be that of the checkpoint, 1, got 2"):
+        Epochs(20, 6, seed=2).load_state_dict(epochs.state_dict())
+
+
+def test_an_epoch_has_an_iteration():
+    with pytest.raises(InvalidSetting, match="at least one iteration, got 5 samples"):
+        Epochs(5, 6, drop_last=True)
+
+
+def test_workers_tell_each_other_what_json_can_hold():
+    said = together(3, lambda meeting: tell(meeting, {"worker": meeting.worker, "ä": [None] * 3}))
+    assert said == [[{"worker": worker, "ä": [None] * 3} for worker in range(3)]] * 3
+    require_agreement({"total": 5}, Alone())
