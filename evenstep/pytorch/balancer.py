@@ -27,14 +27,9 @@ from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy
 from evenstep.pytorch.accumulation import AccumulationWatch
-from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
-from evenstep.pytorch.checks import (
-    check_hook,
-    check_model,
-    side_group,
-)
-from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
+from evenstep.pytorch.checks import check_model, side_group
+from evenstep.pytorch.compatibility import warn_of_new_sizes
 from evenstep.pytorch.compiling import mark_batches, without_compiler
 from evenstep.pytorch.counting import check_policy
 from evenstep.pytorch.exchange import GradientExchange, Share, UserHook
@@ -48,20 +43,19 @@ from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_making import make_local_loader
 from evenstep.pytorch.local_migration import Lent
-from evenstep.pytorch.local_source import Source
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.rider import Seat
-from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
+from evenstep.pytorch.settling import settle
+from evenstep.pytorch.straggler import Checkpoint, Restart
 from evenstep.pytorch.timers import make_timer
 from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.training.exchanged import Exchanged
-from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
+from evenstep.training.job import check_coordinator, name_in
 from evenstep.training.making import make_boundary
 from evenstep.training.reporting import Reporter
 from evenstep.training.settings import Settings, choose_predictor, choose_sizes
-from evenstep.training.sizes import check_sizes
 from evenstep.transports.slots import WIDTH, Row, digest
 
 
@@ -122,23 +116,9 @@ class Balancer:
         self.side_group = side_group(group)
         self._handed = Handed()
         device = next(model.parameters()).device
-        # Before anything else is checked: who stops here alone leaves the others waiting.
-        beside = {
-            "device": device.type,
-            "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
-            "checkpoint": checkpoint is not None,
-        }
-        require_agreement(
-            settings.agreed() | beside | agreed_job(coordinator, name), self.side_group
+        self._settings = settings = settle(
+            settings, model, self.fewest, comm_hook, checkpoint, coordinator, name, self.side_group
         )
-        if coordinator is not None:
-            settings = of_job(settings, coordinator, self.num_workers, self.fewest)
-        self._settings = settings
-        check_sizes(total, self.minimum, self.num_workers)
-        check_hook(comm_hook)
-        check_normalisation(model, mode)
-        check_straggler(straggler, checkpoint)
-        settings.check_retries(self.fewest)
         self._restart = Restart(checkpoint, self.worker, self.side_group)
         self._limit = BatchLimit(
             settings.limit_of(self.worker, self.num_workers), self.fewest, peak_memory(device)
@@ -211,14 +191,14 @@ class Balancer:
             check_policy(self._boundary.policy)
         return loader
 
-    def local_loader(self, partition: Source, **settings: Any) -> LocalLoader:
-        """Return this worker's batches of a partition that it alone can read, without an end.
+    def local_loader(self, partition: Any, **settings: Any) -> LocalLoader:
+        """Return this worker's batches of samples of its own: a partition, its folder, a data set.
 
-        Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`,
-        `collate_fn`, `num_workers`, and the other settings of a DataLoader. All workers must call
-        it.
+        Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`, and the
+        settings of a DataLoader. All workers must call it.
         """
-        lent = Lent(self._seat, self._away, self._boundary.account.note)
+        meeting = GroupMeeting(self.side_group, self._handed)
+        lent = Lent(self._seat, self._away, self._boundary.account.note, meeting)
         return make_local_loader(self, partition, lent, settings)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:

@@ -27,6 +27,7 @@ START = 60.0
 """Seconds until an agent must listen."""
 
 _NICE = 10
+"""How far a manager steps back behind the training; agents do so by themselves."""
 _GRACE = 5.0
 """Seconds that a process has to end in good order."""
 
@@ -106,9 +107,12 @@ class AgentBeside:
 
     def revive(self) -> None:
         """Start it again where it was, if it has died; without waiting until it listens."""
-        if not self._process.is_running:
-            self.close()
-            again = replace(self._serving, listen=self.address)
+        if self._process.is_running:
+            return
+        self.close()
+        again = replace(self._serving, listen=self.address)
+        # Without it migrations fail, and training goes on.
+        with contextlib.suppress(OSError):
             self._process = _Process(again.serve_words(self._folder))
 
     def close(self) -> None:
@@ -117,39 +121,48 @@ class AgentBeside:
 
 
 class MigrationBeside:
-    """A migration that was begun, and goes on by itself."""
+    """A migration that was begun, and goes on by itself; also one that could not even begin."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._process = _Process(words)
+        self._process: _Process | None = None
+        self._problem = ""
+        try:
+            self._process = _Process(words)
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
+        except OSError as error:
+            self._problem = str(error)
 
     @property
     def outcome(self) -> Outcome | None:
         """What became of it; None while it goes on. Asking costs next to nothing."""
+        if self._process is None:
+            return Outcome(0, (self._problem,), is_over=False)
         if self._process.is_running:
             return None
         return _outcome_of(self._process.output, self._process.complaint)
 
     def close(self) -> None:
         """Leave it where it is, if it goes on: the next manager takes it up from there."""
-        self._process.close()
+        if self._process is not None:
+            self._process.close()
 
 
 class _Process:
     """A command of `evenstep` that says things, and ends with this process."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._complained: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "evenstep", *words],
-            stdin=subprocess.PIPE,
-            stdout=self._said,
-            stderr=self._complained,
-            # One that it starts with, and numpy needs no more.
-            env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, self.pid, _NICE)
+        with contextlib.ExitStack() as stack:
+            self._said: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+            self._complained: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "evenstep", *words],
+                stdin=subprocess.PIPE,
+                stdout=self._said,
+                stderr=self._complained,
+                # It computes next to nothing.
+                env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )
+            self._files = stack.pop_all()
         atexit.register(self.close)
 
     @property
@@ -193,8 +206,7 @@ class _Process:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self._said.close()
-        self._complained.close()
+        self._files.close()
 
 
 def _outcome_of(output: str, complaint: str) -> Outcome:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any
-
-import torch.distributed as dist
 
 from evenstep.core.arrays import Ints
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.manager.access import client_context, is_loopback, parse_address, read_token
 from evenstep.pytorch.beside import AgentBeside, MigrationBeside, Outcome, Serving
+from evenstep.training.meeting import Meeting, tell
 
 _PATIENCE = 15.0
 """Seconds without progress at the start, where all workers wait."""
@@ -45,9 +43,7 @@ class AgentCarrier:
             migration.close()
 
 
-def start_agents(
-    folder: Path, serving: Serving, group: dist.ProcessGroup
-) -> tuple[AgentBeside, list[str]]:
+def start_agents(folder: Path, serving: Serving, meeting: Meeting) -> tuple[AgentBeside, list[str]]:
     """Start this worker's agent, and return the addresses of all workers'; all must call it.
 
     What an earlier training has left unfinished is finished before anybody goes on.
@@ -58,24 +54,18 @@ def start_agents(
     except (EvenstepError, OSError) as error:
         problem = str(error)
     try:
-        told = _gather((socket.gethostname(), agent.address if agent else "", problem), group)
+        mine = (socket.gethostname(), agent.address if agent else "", problem)
+        told = tell(meeting, mine)
         hosts, addresses, problems = map(list, zip(*told, strict=True))
         _raise_first(problems)
         _check_reachable(hosts, addresses)
-        finished = _finish(addresses, serving) if dist.get_rank(group) == 0 else ""
-        _raise_first(_gather(finished, group))
+        _raise_first(tell(meeting, _finish(addresses, serving) if meeting.worker == 0 else ""))
     except BaseException:
         if agent is not None:
             agent.close()
         raise
     assert agent is not None
     return agent, addresses
-
-
-def _gather(mine: Any, group: dist.ProcessGroup) -> list[Any]:
-    told: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(told, mine, group=group)
-    return told
 
 
 def _raise_first(problems: list[str]) -> None:

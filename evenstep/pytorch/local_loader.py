@@ -26,7 +26,7 @@ from evenstep.pytorch.chunks import Chunks
 from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader import check_loading
 from evenstep.pytorch.local_migration import Lent, LocalMigration, restored, saved
-from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, tell
+from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, read_and_tell
 
 if TYPE_CHECKING:
     from evenstep.pytorch.balancer import Balancer
@@ -204,7 +204,7 @@ class LocalLoader:
         """Change over to what the partitions have become, unless somebody cannot."""
         if not is_over:
             return migration.end(self.sizes, None, "partitions stay as they are for training")
-        snapshot, everybody = tell(self._source, self._balancer.side_group)
+        snapshot, everybody = read_and_tell(self._source, self._lent.meeting)
         problem = everybody.problem
         if not problem and everybody.samples != self._samples:
             problem = "partitions must hold the same samples as before, together"

@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
-
 from evenstep.errors import InvalidSetting
 from evenstep.partition import MigrationRule
-from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.beside import Serving
 from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import Lent, LocalMigration
-from evenstep.pytorch.local_source import Everybody, LocalSource, Source, tell
+from evenstep.pytorch.local_source import Everybody, LocalSource, Source, read_and_tell
+from evenstep.training.meeting import Meeting, require_agreement
 
 if TYPE_CHECKING:
     from evenstep.pytorch.balancer import Balancer
@@ -32,12 +30,12 @@ def make_local_loader(
     rule: MigrationRule | None = loading.pop("rule", None)
     serving: Serving | None = loading.pop("serving", None)
     local = LocalSource(source)
-    group = balancer.side_group
-    _require_agreement(local, rule, loading, group)
+    meeting = lent.meeting
+    _require_agreement(local, rule, loading, meeting)
     if rule is None:
         if serving is not None:
             raise InvalidSetting("serving goes with a rule, without which no samples migrate")
-        snapshot, everybody = _read(local, group)
+        snapshot, everybody = _read(local, meeting)
         return LocalLoader(balancer, local, snapshot, everybody, lent, **loading)
     if local.folder is None:
         raise InvalidSetting(
@@ -45,9 +43,9 @@ def make_local_loader(
             f"got a rule for {type(source).__name__}"
         )
     serving = serving or Serving()
-    agent, addresses = start_agents(local.folder, serving, group)
+    agent, addresses = start_agents(local.folder, serving, meeting)
     try:
-        snapshot, everybody = _read(local, group)
+        snapshot, everybody = _read(local, meeting)
         carrier = None
         if balancer.worker == 0:
             carrier = AgentCarrier(addresses, serving, rule.minimum, loading.get("seed", 0))
@@ -64,7 +62,7 @@ def _require_agreement(
     local: LocalSource,
     rule: MigrationRule | None,
     loading: Mapping[str, Any],
-    group: dist.ProcessGroup,
+    meeting: Meeting,
 ) -> None:
     """Raise on all workers what is wrong on one, before anybody does something else."""
     require_agreement(
@@ -75,14 +73,14 @@ def _require_agreement(
             "shuffle": loading.get("shuffle", True),
             "seed": loading.get("seed", 0),
         },
-        group,
+        meeting,
     )
     if not (rule is None or isinstance(rule, MigrationRule)):
         raise InvalidSetting(f"rule must be a MigrationRule or None, got {rule!r}")
 
 
-def _read(local: LocalSource, group: dist.ProcessGroup) -> tuple[Any, Everybody]:
-    snapshot, everybody = tell(local, group)
+def _read(local: LocalSource, meeting: Meeting) -> tuple[Any, Everybody]:
+    snapshot, everybody = read_and_tell(local, meeting)
     if everybody.problem:
         raise InvalidSetting(f"every worker must be able to read its samples; {everybody.problem}")
     if local.folder is not None:

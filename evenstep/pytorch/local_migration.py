@@ -19,6 +19,7 @@ from evenstep.partition.rule import MigrationState
 from evenstep.partition.traversals import Traversals
 from evenstep.pytorch.beside import AgentBeside, Outcome
 from evenstep.pytorch.rider import Seat
+from evenstep.training.meeting import Meeting
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,9 @@ class Lent:
     away: Callable[[], AbstractContextManager[None]]
     """Makes a context that is not this worker's own work."""
     note: Callable[[int, str], None]
-    """Writes into the run log of an iteration."""
+    """Writes into the run log what happened before an iteration."""
+    meeting: Meeting
+    """How workers tell each other what is needed once in a while."""
 
 
 class LocalMigration:

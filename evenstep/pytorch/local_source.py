@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch.distributed as dist
-
 from evenstep.core.arrays import Ints, as_ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidSetting
 from evenstep.partition.digest import digest_of
 from evenstep.partition_store import Partition
 from evenstep.pytorch.order import count_samples
+from evenstep.training.meeting import Meeting, tell
 
 Source = Any
 """A partition, the folder of one, or a map-style data set that is this worker's own."""
@@ -66,7 +65,7 @@ class LocalSource:
         return Snapshot(partition, size, digest_of(partition.samples), cap)
 
 
-def tell(source: LocalSource, group: dist.ProcessGroup) -> tuple[Snapshot | None, Everybody]:
+def read_and_tell(source: LocalSource, meeting: Meeting) -> tuple[Snapshot | None, Everybody]:
     """Read a worker's samples anew, and tell each other of them; all workers must call it.
 
     Nothing is raised that the others would not know of.
@@ -77,10 +76,8 @@ def tell(source: LocalSource, group: dist.ProcessGroup) -> tuple[Snapshot | None
         if snapshot.size == 0:
             raise InvalidSetting("a partition must have samples, got none")
     except (OSError, ValueError) as error:
-        problem = f"worker {dist.get_rank(group)}: {error}"
+        problem = f"worker {meeting.worker}: {error}"
     mine = (0, 0, 0, problem) if snapshot is None else (*snapshot[1:], problem)
-    told: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(told, mine, group=group)
-    sizes, digests, caps, problems = zip(*told, strict=True)
+    sizes, digests, caps, problems = zip(*tell(meeting, mine), strict=True)
     first = next((problem for problem in problems if problem), "")
     return snapshot, Everybody(as_ints(sizes), as_ints(digests), as_ints(caps), first)

@@ -1,0 +1,128 @@
+"""What decides under a training, without one: the rider, and what runs beside."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evenstep.errors import InvalidSetting
+from evenstep.partition import MigrationRule
+from evenstep.pytorch.beside import MigrationBeside, Outcome
+from evenstep.pytorch.local_migration import LocalMigration, restored, saved
+from evenstep.pytorch.rider import Seat
+
+SIZES, CAPS = np.array([40, 40]), np.array([80, 80])
+
+
+class Fake:
+    """An agent and a carrier that do nothing."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self.begun: list[Any] = []
+        self.calls: list[str] = []
+
+    def begin(self, sizes: Any, number: int) -> None:
+        self.begun.append((sizes.tolist(), number))
+
+    def revive(self) -> None:
+        self.calls.append("revive")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def two_workers(fake):
+    """Return what two workers know, of which the first has the carrier."""
+    rule: Any = MigrationRule(threshold=1.0)
+    return [LocalMigration(rule, SIZES, CAPS, carrier, fake) for carrier in (fake, None)]
+
+
+def exchange(workers):
+    """Let each say its number, and all hear them."""
+    numbers = np.array([worker.say() for worker in workers])
+    for worker in workers:
+        worker.hear(numbers)
+
+
+def test_all_workers_begin_and_end_together_by_what_worker_0_says():
+    fake = Fake()
+    workers = two_workers(fake)
+    for _ in range(20):
+        exchange(workers)
+        for worker in workers:
+            worker.observe(np.array([6, 2]))
+        texts = [worker.begin_if_due() for worker in workers]
+        assert texts[0] == texts[1]
+    # Once, though the rule would have asked many times.
+    assert fake.begun == [([60, 20], 1)]
+    assert [worker.has_ended for worker in workers] == [None, None]
+    fake.outcome = Outcome(20, (), is_over=True)
+    assert [worker.has_ended for worker in workers] == [None, None]
+    exchange(workers)
+    assert [worker.has_ended for worker in workers] == [True, True]
+    texts = [worker.end(np.array([60, 20]), CAPS, "") for worker in workers]
+    assert "20 samples moved, partitions [60, 20]" in texts[0]
+    assert [worker.has_ended for worker in workers] == [None, None]
+    assert workers[0].state.traversals.counts.tolist() == [0, 0]
+
+
+def test_what_is_left_open_is_no_reason_to_change_over(caplog):
+    fake = Fake()
+    workers = two_workers(fake)
+    for worker in workers:
+        worker.observe(np.array([60, 2]))
+        worker.begin_if_due()
+    fake.outcome = Outcome(3, ("w0 to w1: open",), is_over=False)
+    exchange(workers)
+    assert [worker.has_ended for worker in workers] == [False, False]
+    for worker in workers:
+        worker.end(SIZES, None, "as before")
+    assert fake.calls == ["revive"] * 2
+    [record] = caplog.records
+    assert "0 samples moved, partitions [40, 40]; not all went well: w0 to w1: open; as before" in (
+        record.getMessage()
+    )
+
+
+def test_quotas_are_kept_to():
+    fake = Fake()
+    rule = MigrationRule(threshold=1.0)
+    agent: Any = fake
+    migration = LocalMigration(rule, SIZES, np.array([50, 80]), fake, agent)
+    migration.observe(np.array([90, 10]))
+    migration.begin_if_due()
+    assert fake.begun == [([50, 30], 1)]
+
+
+def test_a_checkpoint_has_what_the_rule_knows():
+    rule = MigrationRule()
+    state = rule.init(SIZES)
+    for sizes in ([6, 2], [5, 3], [7, 1]):
+        state = rule.observe(state, sizes)
+    again = restored(saved(state), SIZES)
+    for name in ("recent", "last", "jitter"):
+        assert getattr(again, name).tolist() == getattr(state, name).tolist()
+    assert again.traversals.consumed.tolist() == [18, 6]
+
+
+def test_a_migration_that_cannot_even_begin_has_failed(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    migration = MigrationBeside(["partition", "migrate"])
+    assert migration.outcome is not None
+    assert not migration.outcome.is_over
+    assert "nothing" in migration.outcome.problems[0]
+    migration.close()
+
+
+def test_a_seat_is_for_one():
+    rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, -6.0]], dtype=np.float32)
+    seat, (rider, _) = Seat(), two_workers(Fake())
+    assert seat.slot().tolist() == [0]
+    assert seat.cut(rows).tolist() == [[1, 2], [4, 5]]
+    seat.take(rider)
+    with pytest.raises(InvalidSetting, match="a second one"):
+        seat.take(rider)
