@@ -87,7 +87,16 @@ def notes_of(log):
 def test_all_workers_change_over_at_the_same_boundary(workers, tmp_path, num_workers):
     folders = make(tmp_path, *HELD)
     log = str(tmp_path / "run.jsonl")
-    found = run_long(workers, train, folders=folders, num_workers=num_workers, log=log)
+    token = tmp_path / "token"
+    token.write_text("correct-horse-battery-staple")
+    found = run_long(
+        workers,
+        train,
+        folders=folders,
+        num_workers=num_workers,
+        log=log,
+        serving=Serving(token_file=str(token)),
+    )
     begun = next(k for k, one in enumerate(found[0][0]) if one.migrations == 1)
     change = next(k for k, one in enumerate(found[0][0]) if one.sizes != list(HELD))
     # Training went on meanwhile.
