@@ -77,8 +77,7 @@ class LocalLoader:
         self._open(snapshot)
 
     def __len__(self) -> int:
-        """The number of iterations of an epoch: as many as it takes to use as many samples as
-        all workers have."""
+        """The number of iterations of an epoch, in which as many samples are used as all have."""
         return num_iterations(int(self.sizes.sum()), self._balancer.total)
 
     @property
