@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import sys
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evenstep.cli.arguments import count, positive
+from evenstep.cli.arguments import count, positive, whole
 from evenstep.cli.partition_view import print_migration
 from evenstep.errors import InvalidSetting
 
@@ -25,9 +24,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7413
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-
-_NICE = 10
-"""How far an agent steps back behind other processes."""
+DEFAULT_BANDWIDTH = 5e6
+"""Bytes a second, for which an agent takes some 3 % of a core."""
+DEFAULT_NICE = 15
+"""With it a thread gets 3 % of a core that another wants for itself."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,23 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_ADDRESS,
         help="default: %(default)s; port 0: any free one",
     )
-    parser.add_argument("--bandwidth", type=positive, metavar="BYTES_PER_S", help="each way")
+    bandwidth = parser.add_mutually_exclusive_group()
+    bandwidth.add_argument(
+        "--bandwidth",
+        type=positive,
+        default=DEFAULT_BANDWIDTH,
+        metavar="BYTES_PER_S",
+        help="each way; default: %(default)g, which training beside it hardly feels",
+    )
+    bandwidth.add_argument(
+        "--unlimited", dest="bandwidth", action="store_const", const=None, help="no limit"
+    )
+    parser.add_argument(
+        "--nice",
+        type=whole,
+        default=DEFAULT_NICE,
+        help="how far it steps back behind other processes, 0 to 19; default: %(default)d",
+    )
     parser.add_argument("--quota", type=count, metavar="BYTES", help="a new one, for the rows")
     parser.add_argument("--token-file", metavar="FILE", help="the token that all agents share")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
@@ -89,6 +105,7 @@ def serve_partition(args: argparse.Namespace) -> int:
     """Run the agent of a partition until it is told to stop."""
     from evenstep.manager.access import check_exposure
     from evenstep.manager.logs import set_up
+    from evenstep.migration.courtesy import keep_memory, step_back
     from evenstep.migration.serving import serve
 
     options = _options(args)
@@ -103,8 +120,8 @@ def serve_partition(args: argparse.Namespace) -> int:
     )
     if warning is not None:
         _log.warning("%s", warning)
-    # Training comes first, as far as it shares the processors.
-    os.nice(_NICE)
+    step_back(args.nice)
+    keep_memory()
     asyncio.run(serve(options, lambda text: print(f"evenstep partition: {text}", flush=True)))
     return 0
 

@@ -18,7 +18,7 @@ from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
 from evenstep.manager.line import Line, Where
 from evenstep.migration.bandwidth import Bandwidth
 from evenstep.migration.idl import AGENT
-from evenstep.migration.messages import seal, to_struct
+from evenstep.migration.messages import seal_pieces, to_struct
 from evenstep.partition.messages import Chunk, Envelope, Wanted
 
 MAX_QUEUED = 64
@@ -110,7 +110,7 @@ class Courier:
                 return
             self.sent += size
         try:
-            self._connected().call("deliver", TIMEOUT, envelope=seal(to_struct(envelope)))
+            self._connected().call_with("deliver", TIMEOUT, seal_pieces(to_struct(envelope)))
         except ManagerUnreachable:
             self._hang_up()
             raise

@@ -1,6 +1,7 @@
 """Everything but crashes that goes wrong between agents, with real processes."""
 
 import contextlib
+import os
 import random
 import socket
 import struct
@@ -290,3 +291,14 @@ def test_two_agents_of_one_partition_are_refused(tmp_path):
             migration([agent, agent]),
         ):
             pass
+
+
+def test_agent_steps_back_behind_the_training(tmp_path):
+    folders = three_partitions(tmp_path)
+    with serving(folders[:1]) as (usual,), serving(folders[1:2], "--nice", 3) as (other,):
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        for agent, nice in ((usual, 15), (other, 3)):
+            pid = agent.command.process.pid
+            assert pid is not None
+            assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, before + nice)
+            assert os.sched_getscheduler(pid) == os.SCHED_BATCH
