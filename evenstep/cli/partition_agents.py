@@ -87,12 +87,14 @@ def add_agents_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_batch_sizes(text: str, num_workers: int) -> list[int]:
-    """Read a batch size per partition.
+def parse_batch_sizes(text: str | None, num_workers: int) -> list[int] | None:
+    """Read a batch size per partition, where there are any.
 
     >>> parse_batch_sizes("64,192", 2)
     [64, 192]
     """
+    if text is None:
+        return None
     parts = text.split(",")
     if len(parts) != num_workers or not all(part.isdecimal() for part in parts):
         raise InvalidSetting(
@@ -141,13 +143,14 @@ def migrate_between_agents(args: argparse.Namespace) -> int:
         for agent in agents:
             stack.callback(agent.close)
         migration = stack.enter_context(Migration(agents, args.patience, _show_progress))
+        if not args.dry_run:
+            migration.settle_lost(args.lost)
         before = () if args.dry_run else migration.finish()
+        name, leaving = uuid.uuid4().hex[:12], args.leaving
         tasks = (
             ()
             if any(not task.final for task in before)
-            else migration.plan(
-                sizes, uuid.uuid4().hex[:12], args.minimum, args.seed, args.chunk_size
-            )
+            else migration.plan(sizes, name, args.minimum, args.seed, args.chunk_size, leaving)
         )
         if not args.dry_run:
             tasks = migration.carry_out(tasks)
