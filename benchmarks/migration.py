@@ -12,7 +12,7 @@ have to do with it and not who was waited for. The standard error says how far o
 be, if what others do lasts shorter than a window; it may not, so run it several times, and believe
 all. After a stop the bandwidth that was saved up is used: the cost is overstated.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.migration [--bandwidth 10000000] [--pairs 30] [--json]
+    OMP_NUM_THREADS=1 python -m benchmarks.migration [--bandwidth 5000000] [--pairs 30] [--json]
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Row, progress, show
+from evenstep.cli.partition_agents import DEFAULT_BANDWIDTH
 from evenstep.core.arrays import Floats
 from evenstep.manager.line import Where
 from evenstep.migration import Migration, RemoteAgent
@@ -188,7 +189,12 @@ def _sent(addresses: list[str]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bandwidth", type=float, default=10e6, help="bytes/s, default: 1e7")
+    parser.add_argument(
+        "--bandwidth",
+        type=float,
+        default=DEFAULT_BANDWIDTH,
+        help="bytes/s, default: an agent's, %(default)g",
+    )
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

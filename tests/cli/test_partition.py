@@ -1,11 +1,13 @@
 """``evenstep partition``: making, showing, checking and migrating partitions."""
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 
 from evenstep.cli.main import main
+from evenstep.cli.partition_agents import DEFAULT_BANDWIDTH, add_serve_arguments
 from evenstep.partition_store import Partition
 
 
@@ -191,3 +193,11 @@ def test_lost_partition_is_told_from_what_others_have(partition, folder):
     assert (code, printed) == (0, {"hand_overs": [], "sizes": {"worker-0": 6}})
     code, printed = partition("migrate", folder)
     assert code == 2 and "needs --sizes, --leaving or --lost" in printed
+
+
+def test_agent_has_a_limit_of_bandwidth_unless_told_otherwise():
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    given = [[], ["--bandwidth", "2e6"], ["--unlimited"]]
+    found = [parser.parse_args(["data", *words]).bandwidth for words in given]
+    assert found == [DEFAULT_BANDWIDTH, 2e6, None]
