@@ -21,7 +21,7 @@ class Sent:
 
     def __init__(self):
         self.envelopes, self.addresses, self.busy = [], {}, False
-        self.waiting = frozenset()
+        self.waiting: frozenset[int] = frozenset()
 
     def introduce(self, addresses):
         self.addresses |= addresses
