@@ -7,11 +7,12 @@ the receiver's share of the cost is somewhere else.
 
 Others on the machine disturb more than a migration does, so windows of half a second with it and
 without it (its processes are stopped by signals) take turns, in pairs of random order; a pair gives
-one ratio of mean iteration times. The standard error says how far off their mean may be, if what
-others do lasts shorter than a window; it may not, so run it several times, and believe all. After a
-stop the bandwidth that was saved up is used: the cost is overstated rather than understated.
+one ratio of mean iteration times, and one of their CPU times, which tells what caches and memory
+have to do with it and not who was waited for. The standard error says how far off their mean may
+be, if what others do lasts shorter than a window; it may not, so run it several times, and believe
+all. After a stop the bandwidth that was saved up is used: the cost is overstated.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.migration [--bandwidth 10000000] [--pairs 30] [--json]
+    OMP_NUM_THREADS=1 python -m benchmarks.migration [--bandwidth 5000000] [--pairs 30] [--json]
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Row, progress, show
+from evenstep.cli.partition_agents import DEFAULT_BANDWIDTH
+from evenstep.core.arrays import Floats
 from evenstep.manager.line import Where
 from evenstep.migration import Migration, RemoteAgent
 from evenstep.partition_store import Partition, create_partitions
@@ -53,13 +56,13 @@ class Training:
         self._inner = self._rng.standard_normal((FEATURES, HIDDEN), dtype=np.float32) / 50
         self._outer = self._rng.standard_normal((HIDDEN, 10), dtype=np.float32) / 10
 
-    def mean_for(self, seconds: float) -> float:
-        """Train for some time, and return how long an iteration took."""
-        begun, count = time.perf_counter(), 0
-        while time.perf_counter() < begun + seconds or not count:
+    def mean_for(self, seconds: float) -> Floats:
+        """Train for some time; return how long an iteration took, and how much CPU time of it."""
+        begun, count = _clocks(), 0
+        while _clocks()[0] < begun[0] + seconds or not count:
             self._iterate()
             count += 1
-        return (time.perf_counter() - begun) / count
+        return (_clocks() - begun) / count
 
     def _iterate(self) -> None:
         positions = self._rng.integers(0, len(self._partition), BATCH)
@@ -83,27 +86,30 @@ def measure(folder: Path, bandwidth: float, num_pairs: int) -> Row:
         training = Training(folders[0])
         training.mean_for(WINDOW)
         cpu, sent = _cpu(every), _sent(addresses)
-        ratios = [_pair(training, every, first) for first in progress(order.tolist(), "pairs")]
+        pairs = [_pair(training, every, first) for first in progress(order.tolist(), "pairs")]
         cpu, sent = _cpu(every) - cpu, _sent(addresses) - sent
     seconds = num_pairs * WINDOW
+    ratios, of_cpu = np.array(pairs).T
     mean = float(np.exp(np.mean(np.log(ratios))))
     error = float(np.std(np.log(ratios), ddof=1) / np.sqrt(num_pairs))
     return {
         "ratio": mean,
         "standard error": error,
         "median of the pairs": float(np.median(ratios)),
+        "of CPU time, median": float(np.median(of_cpu)),
         f"within {TO_REACH}": "yes" if mean <= TO_REACH else "NO",
         "can be told": "yes" if abs(mean - TO_REACH) > 2 * error else "NO, too noisy",
         "MB/s": sent / seconds / 1e6,
         "CPU of agents and manager, % of a core": 100 * cpu / seconds,
+        "CPU, ms per MB": 1e3 * cpu / (sent / 1e6),
         "pairs": num_pairs,
         "cores": os.cpu_count(),
         "load": os.getloadavg()[0],
     }
 
 
-def _pair(training: Training, processes: list[psutil.Process], migration_first: bool) -> float:
-    """Return the ratio of iteration times with and without the migration, in this order or not."""
+def _pair(training: Training, processes: list[psutil.Process], migration_first: bool) -> Floats:
+    """Return the ratios of iteration times with and without the migration, in this order or not."""
     found = {}
     for runs in (migration_first, not migration_first):
         for process in processes:
@@ -163,6 +169,10 @@ def _drive(addresses: list[str], begun: Event) -> None:
             number += 1
 
 
+def _clocks() -> Floats:
+    return np.array([time.perf_counter(), time.process_time()])
+
+
 def _cpu(processes: list[psutil.Process]) -> float:
     return sum(sum(process.cpu_times()[:2]) for process in processes)
 
@@ -179,7 +189,12 @@ def _sent(addresses: list[str]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bandwidth", type=float, default=10e6, help="bytes/s, default: 1e7")
+    parser.add_argument(
+        "--bandwidth",
+        type=float,
+        default=DEFAULT_BANDWIDTH,
+        help="bytes/s, default: an agent's, %(default)g",
+    )
     parser.add_argument("--pairs", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -2,7 +2,9 @@
 
 Timing-only: partitions follow the batch sizes that a policy arrives at. The fewest is what a single
 migration has to move for partition sizes in proportion to what each worker consumed in the whole
-run, so where speeds change in the course of it, following them takes more.
+run. Where speeds change in the course of it that would not do: counts drift apart on the way. So
+the gap that a single migration leads to is shown too, and what somebody who knew the future would
+have to move to keep within the rule's bound (`partitions_clairvoyant`).
 
     python -m benchmarks.partitions_moved [--seeds 0-5] [--json]
 """
@@ -15,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.partitions_clairvoyant import fewest_within, widest_gap
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
 from evenstep.clusters.scenarios import make_scenario
@@ -38,6 +41,8 @@ class Case(NamedTuple):
     """In G something changes at 150, in P all the time."""
 
 
+EVERY = 10
+"""Iterations between two moments at which a clairvoyant may migrate."""
 CASES = (
     Case("G", 4, Setup("equal_finish"), 1536, 140),
     Case("G", 16, Setup("equal_finish"), 10_000, 140),
@@ -46,36 +51,65 @@ CASES = (
 )
 
 
-def run(case: Case, seed: int) -> tuple[int, float]:
-    """Return how many migrations there were, and the samples moved over the fewest."""
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    migrations: int
+    moved: int
+    fewest: int
+    """What a single migration moves."""
+    gap: float
+    """How far apart counts get with that."""
+    within: float
+    """What somebody who knew the future has to move to keep within the bound."""
+    largest_gap: float
+    """How far apart counts were at any boundary, since the last migration."""
+
+
+def run(case: Case, seed: int) -> Outcome:
+    """Let a policy learn the speeds, and partitions follow."""
     n = case.num_workers
     cluster = make_scenario(case.scenario, n, case.iterations, seed)
     samples = LocalSamples(deal_mixed(case.num_samples, n, seed), rule=MigrationRule())
     planner = BalancedPlanner(case.setup.balancer(cluster))
     engine = VirtualEngine(cluster, planner, at_boundary=samples.boundary)
-    before, consumed = samples.sizes, np.zeros(n, dtype=np.int64)
+    before, rows, gap = samples.sizes, [], 0.0
     for iteration in engine.run(case.iterations):
+        gap = max(gap, samples.traversals.gap)
         for worker in range(n):
             samples.deal(worker, iteration.number, iteration.sizes)
-        consumed += iteration.sizes
-    targets = target_sizes(case.num_samples, consumed, Limits.of(n))
-    moved = sum(migration.plan.num_moved for migration in samples.migrations)
-    return len(samples.migrations), moved / plan_migration(before, targets).num_moved
+        rows.append(iteration.sizes)
+    batch_sizes = np.array(rows)
+    targets = target_sizes(case.num_samples, batch_sizes.sum(axis=0), Limits.of(n))
+    return Outcome(
+        len(samples.migrations),
+        sum(migration.plan.num_moved for migration in samples.migrations),
+        plan_migration(before, targets).num_moved,
+        widest_gap(targets, batch_sizes),
+        fewest_within(MigrationRule().threshold, before, batch_sizes, EVERY),
+        max([gap, *(migration.gap for migration in samples.migrations)]),
+    )
 
 
 def moved(seeds: Sequence[int]) -> Iterator[Row]:
     """Measure every case."""
     for case in progress(CASES, "migrating"):
-        counts, ratios = zip(*(run(case, seed) for seed in seeds), strict=True)
+        found = [run(case, seed) for seed in seeds]
+        ratios = [one.moved / one.fewest for one in found]
         yield {
             "scenario": case.scenario,
             "workers": case.num_workers,
             "samples": case.num_samples,
             "iterations": case.iterations,
-            "migrations, median": float(np.median(counts)),
+            "migrations, median": float(np.median([one.migrations for one in found])),
+            "largest gap": max(one.largest_gap for one in found),
             "moved over the fewest, median": float(np.median(ratios)),
             "most": max(ratios),
             "within 1.2": "yes" if max(ratios) <= 1.2 else "NO",
+            "gap of the fewest, median": float(np.median([one.gap for one in found])),
+            "moved over clairvoyant, median": float(
+                np.median([one.moved / one.within for one in found])
+            ),
         }
 
 

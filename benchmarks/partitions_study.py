@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from evenstep.core.arrays import Floats, Ints
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.local_samples import LocalSamples
+from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.partition import MigrationRule, plan_migration, target_sizes
 from evenstep.partition.dealing import deal_by_class, deal_mixed
@@ -106,17 +108,17 @@ class Result:
         return int(self.updates[above[0]]) if len(above) else None
 
 
-def train(study: Study, case: str, seed: int) -> Result:
+def train(study: Study, case: str, seed: int, on_ray: bool = False) -> Result:
     """Train one case with one seed: of the net, of the orders, and of what moves."""
     samples = study.samples(case, seed)
     fewest = study.fewest(samples.sizes)
     setup = Setup("static:shares=" + "/".join(map(str, study.batch_sizes)))
     every = max(1, study.updates // EVALUATIONS)
     experiment = Experiment("bsp", setup, study.optimizer, seed, evaluate_every=every)
-    run = experiment.start(study.cluster(), study.workload, samples)
     gap = 0.0
-    for _ in run.advance(study.updates):
-        gap = max(gap, samples.traversals.gap)
+    with _started(experiment, study, samples, on_ray) as run:
+        for _ in run.advance(study.updates):
+            gap = max(gap, samples.traversals.gap)
     evaluations = [point.evaluation for point in run.points]
     return Result(
         case,
@@ -129,3 +131,13 @@ def train(study: Study, case: str, seed: int) -> Result:
         fewest,
         max([gap, *(migration.gap for migration in samples.migrations)]),
     )
+
+
+def _started(
+    experiment: Experiment, study: Study, samples: LocalSamples, on_ray: bool
+) -> AbstractContextManager[Run]:
+    if on_ray:
+        from evenstep.engines.on_ray.start import ray_run
+
+        return ray_run(experiment, study.cluster(), study.workload, samples=samples)
+    return nullcontext(experiment.start(study.cluster(), study.workload, samples))

@@ -17,6 +17,7 @@ examples:
   evenstep partition show data
   evenstep partition verify data/worker-0 data/worker-1 --json
   evenstep partition migrate data --sizes 64,96,128,160,192 --dry-run
+  evenstep partition migrate data --leaving worker-3
   evenstep partition serve data/worker-0 --bandwidth 50000000
   evenstep partition migrate --agents node0:7413,node1:7413 --sizes 64,192 \\
       --token-file token --tls-ca ca.pem
@@ -48,6 +49,7 @@ from evenstep.partition_store import (
     create_partitions,
     finish,
     plan_tasks,
+    settle_lost,
     verify,
 )
 from evenstep.partition_store.blocks import BLOCKS
@@ -100,7 +102,21 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 def _add_migrate(parser: argparse.ArgumentParser) -> None:
     _add_folders(parser, "*")
     parser.add_argument(
-        "--sizes", required=True, metavar="X,X,...", help="batch sizes, in the order of the folders"
+        "--sizes", metavar="X,X,...", help="batch sizes, in the order of the folders or agents"
+    )
+    parser.add_argument(
+        "--leaving",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="partitions to share out to the others; without --sizes nothing else moves",
+    )
+    parser.add_argument(
+        "--lost",
+        type=_names,
+        default=(),
+        metavar="NAME,...",
+        help="partitions whose disks are lost for good: end what was open with them first",
     )
     parser.add_argument("--minimum", type=count, default=1, help="samples that stay everywhere")
     parser.add_argument("--seed", type=whole, default=0, help="which samples move, default: 0")
@@ -141,6 +157,8 @@ def _verify(args: argparse.Namespace) -> int:
 def _migrate(args: argparse.Namespace) -> int:
     if bool(args.folders) == bool(args.agents):
         raise InvalidSetting("migrate needs either folders or --agents, got both or none")
+    if not (args.sizes or args.leaving or args.lost):
+        raise InvalidSetting("migrate needs --sizes, --leaving or --lost, got none of them")
     if args.agents:
         return migrate_between_agents(args)
     folders = _partitions(args.folders)
@@ -150,10 +168,14 @@ def _migrate(args: argparse.Namespace) -> int:
             stack.enter_context(Partition.open(folder, write=not args.dry_run))
             for folder in folders
         ]
+        if not args.dry_run:
+            settle_lost(partitions, args.lost)
         before = () if args.dry_run else finish(partitions)
         migration = uuid.uuid4().hex[:12]
         chunk_size = args.chunk_size or CHUNK_SIZE
-        tasks = plan_tasks(partitions, sizes, migration, args.minimum, args.seed, chunk_size)
+        tasks = plan_tasks(
+            partitions, sizes, migration, args.minimum, args.seed, chunk_size, args.leaving
+        )
         if not args.dry_run:
             tasks = carry_out(partitions, tasks)
             if args.compact:
@@ -162,6 +184,10 @@ def _migrate(args: argparse.Namespace) -> int:
         lengths = {partition.name: len(partition) for partition in partitions}
     print_migration((*before, *tasks), lengths, args.dry_run, args.json)
     return 1 if any(task.phase == "failed" for task in tasks) else 0
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _partitions(folders: list[Path]) -> list[Path]:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import sys
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evenstep.cli.arguments import count, positive
+from evenstep.cli.arguments import count, positive, whole
 from evenstep.cli.partition_view import print_migration
 from evenstep.cli.stopping import terminate_at_eof
 from evenstep.errors import InvalidSetting
@@ -26,9 +25,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7413
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-
-_NICE = 10
-"""How far an agent steps back behind other processes."""
+DEFAULT_BANDWIDTH = 5e6
+"""Bytes a second, for which an agent takes some 3 % of a core."""
+DEFAULT_NICE = 15
+"""With it a thread gets 3 % of a core that another wants for itself."""
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +41,23 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_ADDRESS,
         help="default: %(default)s; port 0: any free one",
     )
-    parser.add_argument("--bandwidth", type=positive, metavar="BYTES_PER_S", help="each way")
+    bandwidth = parser.add_mutually_exclusive_group()
+    bandwidth.add_argument(
+        "--bandwidth",
+        type=positive,
+        default=DEFAULT_BANDWIDTH,
+        metavar="BYTES_PER_S",
+        help="each way; default: %(default)g, which training beside it hardly feels",
+    )
+    bandwidth.add_argument(
+        "--unlimited", dest="bandwidth", action="store_const", const=None, help="no limit"
+    )
+    parser.add_argument(
+        "--nice",
+        type=whole,
+        default=DEFAULT_NICE,
+        help="how far it steps back behind other processes, 0 to 19; default: %(default)d",
+    )
     parser.add_argument("--quota", type=count, metavar="BYTES", help="a new one, for the rows")
     parser.add_argument("--token-file", metavar="FILE", help="the token that all agents share")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
@@ -82,12 +98,14 @@ def _add_until_eof(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def parse_batch_sizes(text: str, num_workers: int) -> list[int]:
-    """Read a batch size per partition.
+def parse_batch_sizes(text: str | None, num_workers: int) -> list[int] | None:
+    """Read a batch size per partition, where there are any.
 
     >>> parse_batch_sizes("64,192", 2)
     [64, 192]
     """
+    if text is None:
+        return None
     parts = text.split(",")
     if len(parts) != num_workers or not all(part.isdecimal() for part in parts):
         raise InvalidSetting(
@@ -100,6 +118,7 @@ def serve_partition(args: argparse.Namespace) -> int:
     """Run the agent of a partition until it is told to stop."""
     from evenstep.manager.access import check_exposure
     from evenstep.manager.logs import set_up
+    from evenstep.migration.courtesy import keep_memory, step_back
     from evenstep.migration.serving import serve
 
     options = _options(args)
@@ -116,8 +135,8 @@ def serve_partition(args: argparse.Namespace) -> int:
     )
     if warning is not None:
         _log.warning("%s", warning)
-    # Training comes first, as far as it shares the processors.
-    os.nice(_NICE)
+    step_back(args.nice)
+    keep_memory()
     asyncio.run(serve(options, lambda text: print(f"evenstep partition: {text}", flush=True)))
     return 0
 
@@ -139,13 +158,14 @@ def migrate_between_agents(args: argparse.Namespace) -> int:
         for agent in agents:
             stack.callback(agent.close)
         migration = stack.enter_context(Migration(agents, args.patience, _show_progress))
+        if not args.dry_run:
+            migration.settle_lost(args.lost)
         before = () if args.dry_run else migration.finish()
+        name, leaving = uuid.uuid4().hex[:12], args.leaving
         tasks = (
             ()
             if any(not task.final for task in before)
-            else migration.plan(
-                sizes, uuid.uuid4().hex[:12], args.minimum, args.seed, args.chunk_size
-            )
+            else migration.plan(sizes, name, args.minimum, args.seed, args.chunk_size, leaving)
         )
         if not args.dry_run:
             tasks = migration.carry_out(tasks)

@@ -47,7 +47,10 @@ def print_verification(found: Verification, folders: Sequence[Path], as_json: bo
     whole = f"{len(folders)} partitions with {found.num_samples} samples are whole"
     print("\n".join(found.problems or [whole]))
     if not found.complete:
-        print("these are not all partitions of the data set: a lost sample would not show")
+        print(
+            "these are not all partitions of the data set: "
+            f"{found.num_missing} samples are in others, or lost"
+        )
     if found.open_hand_overs:
         print(f"open hand-overs: {', '.join(found.open_hand_overs)}")
 

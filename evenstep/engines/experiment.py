@@ -54,7 +54,7 @@ class Experiment:
         """
         scheme = self.make_scheme(cluster)
         if isinstance(samples, LocalSamples):
-            self._check_local(samples, scheme, cluster.num_workers)
+            self.check_local(samples, scheme, cluster.num_workers)
         planner = self.setup.planner(cluster)
         learner = self._learner(cluster, workload, samples) if workload is not None else None
         at_boundary = samples.boundary if isinstance(samples, LocalSamples) else None
@@ -71,7 +71,8 @@ class Experiment:
             )
         return scheme
 
-    def _check_local(self, samples: LocalSamples, scheme: Scheme, num_workers: int) -> None:
+    def check_local(self, samples: LocalSamples, scheme: Scheme, num_workers: int) -> None:
+        """Raise InvalidSetting unless workers can train from these partitions under the scheme."""
         if len(samples.partitions) != num_workers:
             raise InvalidSetting(
                 f"partitions must be one per worker ({num_workers}), got {len(samples.partitions)}"

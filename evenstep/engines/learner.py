@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evenstep.core.arrays import Ints
-from evenstep.engines.local_samples import LocalSamples
+from evenstep.engines.local_samples import counted
 from evenstep.engines.optimizers import Optimizer
 from evenstep.engines.parameter_server import ParameterServer, Tensors
 from evenstep.engines.replica import Replica
@@ -71,10 +71,9 @@ class WorkloadLearner:
         self._server.update()
 
     def _gradient_weight(self, worker: int, sizes: Ints) -> float:
-        samples = self._samples
-        counted = samples.counted(sizes) if isinstance(samples, LocalSamples) else sizes
-        total = int(counted.sum())
-        return gradient_weight(int(counted[worker]), total, self._num_workers, self._weighted)
+        counts = counted(self._samples, sizes)
+        total = int(counts.sum())
+        return gradient_weight(int(counts[worker]), total, self._num_workers, self._weighted)
 
     def evaluate(self) -> Evaluation:
         """Return how good the model is with the parameters of now."""

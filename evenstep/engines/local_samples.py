@@ -1,4 +1,4 @@
-"""Local samples: workers that can read nothing but a partition of their own, in virtual time.
+"""Local samples: workers that can read nothing but a partition of their own.
 
 Samples migrate by the migration rule while training goes on (Section 3.5 of the paper): until a
 migration is over, everybody goes on with what they have; then, at one iteration boundary, all
@@ -7,13 +7,13 @@ workers have their new partitions, begin a traversal of them, and count anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from evenstep.core.arrays import Floats, Ints, require
-from evenstep.engines.samples import OwnStreams
+from evenstep.engines.samples import OwnStreams, Samples
 from evenstep.errors import InvalidSetting
 from evenstep.partition import MigrationPlan, MigrationRule, Traversals
 from evenstep.partition.holdings import Holdings
@@ -87,9 +87,17 @@ class LocalSamples:
         self._state = self._counter.init(self.sizes)
         self._consumed = np.zeros(num_workers, dtype=np.int64)
         """Samples that each worker has processed in the iteration under way."""
+        self._move: Callable[[Sequence[Ints]], bool] = lambda partitions: True
         self._under_way: Migration | None = None
         self.migrations: list[Migration] = []
         """All that were begun."""
+
+    def move_by(self, move: Callable[[Sequence[Ints]], bool]) -> None:
+        """Let somebody move samples for real, until workers hold those of each partition.
+
+        It says whether that was done; a migration that was not is tried again at the next boundary.
+        """
+        self._move = move
 
     @property
     def partitions(self) -> Sequence[Ints]:
@@ -110,6 +118,10 @@ class LocalSamples:
         """Return the next samples of the worker's traversal."""
         self._consumed[worker] += sizes[worker]
         return self._streams.deal(worker, iteration, sizes)
+
+    def unused(self, worker: int, count: int) -> None:
+        """Take back that a worker consumed samples: its gradient, dealt ahead, was not used."""
+        self._consumed[worker] -= count
 
     def counted(self, sizes: Ints) -> Ints:
         """Return how many samples the gradient of each worker counts for in the mean."""
@@ -134,11 +146,19 @@ class LocalSamples:
 
     def _finish(self, migration: Migration) -> None:
         seed = self._seed + len(self.migrations)
-        self._holdings = self._holdings.migrate(migration.plan, seed, self._labels)
+        holdings = self._holdings.migrate(migration.plan, seed, self._labels)
+        if not self._move(holdings.partitions):
+            return
+        self._holdings = holdings
         first_pass = self._streams.num_passes
         self._streams = OwnStreams.of_partitions(self.partitions, self._seed, first_pass)
         self._state = self._counter.init(self.sizes)
         self._under_way = None
+
+
+def counted(samples: Samples, sizes: Ints) -> Ints:
+    """Return how many samples the gradient of each worker counts for: usually its batch size."""
+    return samples.counted(sizes) if isinstance(samples, LocalSamples) else sizes
 
 
 def migration_time(plan: MigrationPlan, sample_bytes: float, bandwidth: Floats) -> float:

@@ -25,6 +25,10 @@ class Replica:
         """As they are at the beginning, for the server to start with."""
         self.buffers = [b for b in self._model.buffers() if b.is_floating_point()]
 
+    def train_on(self, workload: Workload) -> None:
+        """Go on with other samples of the same workload."""
+        self._workload = workload
+
     def gradients(self, pulled: Sequence[torch.Tensor], samples: Ints) -> list[torch.Tensor]:
         """Return the gradient of the mean loss over samples, then what buffers have lost."""
         self._take(pulled)

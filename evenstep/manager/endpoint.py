@@ -17,11 +17,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, cast
 
+import numpy as np
 from thriftpy2.thrift import TApplicationException
 
 from evenstep.errors import MalformedMessage
 from evenstep.manager import wire
 from evenstep.manager.peer import Peer
+from evenstep.manager.pieces import Octets
 from evenstep.manager.service import Service
 
 MAX_CONNECTIONS = 20_000
@@ -42,7 +44,7 @@ class Answers(Protocol):
 
     refused: Counter[str]
 
-    def handle(self, peer: Peer, content: bytes) -> None:
+    def handle(self, peer: Peer, content: Octets) -> None:
         """Answer a frame, now or later; raises MalformedMessage where it is no message."""
 
     def lost(self, peer: Peer) -> None:
@@ -62,7 +64,8 @@ class Connection(asyncio.BufferedProtocol):
     """Cuts what comes into frames and hands them to the service, one call at a time.
 
     All connections read into one piece of memory, and take out at once what is theirs: asyncio
-    would otherwise set aside a quarter of a megabyte for every message.
+    would otherwise set aside a quarter of a megabyte for every message. A frame that is larger
+    than that gets memory of its own as soon as its length is known, and is read into its place.
     """
 
     def __init__(
@@ -79,6 +82,10 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
+        self._large: memoryview | None = None
+        """The frame that is being read, where it is a large one."""
+        self._filled = 0
+        """Bytes of it that are there."""
         self._heard = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -92,10 +99,13 @@ class Connection(asyncio.BufferedProtocol):
         self._service.lost(self.peer)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._memory
+        return self._memory if self._large is None else self._large[self._filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._buffer += self._memory[:nbytes]
+        if self._large is None:
+            self._buffer += self._memory[:nbytes]
+        else:
+            self._filled += nbytes
         self._work()
         if len(self._buffer) > 2 * self._bounds.frame(self.peer):
             self._transport.pause_reading()
@@ -118,7 +128,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def _next_frame(self) -> bytes | None:
+    def _next_frame(self) -> Octets | None:
+        if self._large is not None:
+            return self._next_large(self._large)
         if len(self._buffer) < 4:
             return None
         try:
@@ -127,10 +139,21 @@ class Connection(asyncio.BufferedProtocol):
             self._complain(error)
             return None
         if len(self._buffer) < end:
+            if end > len(self._memory):
+                # Not written to before it is read into: memory that is claimed is not yet used.
+                self._large, self._filled = np.empty(end - 4, np.uint8).data, len(self._buffer) - 4
+                self._large[: self._filled] = self._buffer[4:]
+                self._buffer.clear()
             return None
         content = bytes(self._buffer[4:end])
         del self._buffer[:end]
         return content
+
+    def _next_large(self, frame: memoryview) -> memoryview | None:
+        if self._filled < len(frame):
+            return None
+        self._large = None
+        return frame
 
     def _complain(self, error: MalformedMessage) -> None:
         self._service.refused["MALFORMED"] += 1
@@ -152,6 +175,7 @@ class Connection(asyncio.BufferedProtocol):
     def _close(self) -> None:
         # No more frames are read; what was sent still goes out.
         self._buffer.clear()
+        self._large = None
         self._transport.close()
 
 

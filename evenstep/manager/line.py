@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from evenstep.errors import MalformedMessage, ManagerUnreachable, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import parse_address
 from evenstep.manager.idl import VERSION, types
+from evenstep.manager.pieces import Octets, joined
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,16 @@ class Line:
         """
         service = getattr(self._callee.types(), self._callee.service)
         body = wire.encode_body(getattr(service, f"{name}_args")(**arguments))
+        return self.call_with(name, timeout, [body])
+
+    def call_with(self, name: str, timeout: float, body: Sequence[Octets]) -> Any:
+        """Make a call whose arguments are bytes already, in pieces."""
+        service = getattr(self._callee.types(), self._callee.service)
         self._sequence = (self._sequence + 1) % 2**31
-        frame = wire.encode_frame(name, TMessageType.CALL, self._sequence, body)
+        length = sum(map(len, body))
+        head = wire.encode_head(name, TMessageType.CALL, self._sequence, length)
         try:
-            reply = self._callee.read(self._exchange(frame, time.monotonic() + timeout))
+            reply = self._callee.read(self._exchange([head, *body], time.monotonic() + timeout))
             if reply.kind == TMessageType.EXCEPTION:
                 failure = wire.decode_body(TApplicationException(), reply.body)
                 raise self._unreachable(str(failure.message))
@@ -110,9 +117,10 @@ class Line:
             line.close()
             raise self._unreachable(str(error)) from error
 
-    def _exchange(self, frame: bytes, deadline: float) -> bytes:
-        self._socket.settimeout(_left(deadline))
-        self._socket.sendall(frame)
+    def _exchange(self, frame: Sequence[Octets], deadline: float) -> bytes:
+        for piece in joined(frame):
+            self._socket.settimeout(_left(deadline))
+            self._socket.sendall(piece)
         return self.receive(deadline)
 
     def receive(self, deadline: float) -> bytes:

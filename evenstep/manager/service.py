@@ -29,6 +29,7 @@ from evenstep.manager.messages import (
     to_settings,
 )
 from evenstep.manager.peer import Peer, problem_of
+from evenstep.manager.pieces import Octets
 from evenstep.manager.presence import LONGEST_WAIT, check_seconds
 from evenstep.manager.settings import check_name
 from evenstep.manager.waiting import Waiting, WaitingRoom
@@ -60,7 +61,7 @@ class Service:
             "status": self._status,
         }
 
-    def handle(self, peer: Peer, content: bytes) -> None:
+    def handle(self, peer: Peer, content: Octets) -> None:
         """Answer one message; raises MalformedMessage where it is none."""
         message = wire.parse_message(content)
         call = self._calls.get(message.name)

@@ -15,6 +15,7 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TMemoryBuffer
 
 from evenstep.errors import MalformedMessage
+from evenstep.manager.pieces import Octets, read_view
 
 MAX_REQUEST = 16 * 1024
 """Bytes of the largest frame that a manager reads."""
@@ -37,7 +38,7 @@ class Message(NamedTuple):
     kind: int
     """Thrift's message type: call, reply, exception or oneway."""
     sequence: int
-    body: bytes
+    body: Octets
 
 
 def frame_length(head: bytes | bytearray, largest: int) -> int:
@@ -48,14 +49,14 @@ def frame_length(head: bytes | bytearray, largest: int) -> int:
     return int(length)
 
 
-def parse_message(content: bytes) -> Message:
+def parse_message(content: Octets) -> Message:
     """Read a message from outside, and make sure that all of it is what it says it is."""
     message = parse_header(content)
     check_struct(content, len(content) - len(message.body))
     return message
 
 
-def check_struct(content: bytes, begin: int = 0) -> None:
+def check_struct(content: Octets, begin: int = 0) -> None:
     """Make sure that bytes from outside, from a place on, are one struct and nothing else."""
     try:
         end = _walk(content, begin, _STRUCT, _DEEPEST)
@@ -67,7 +68,7 @@ def check_struct(content: bytes, begin: int = 0) -> None:
         )
 
 
-def parse_header(content: bytes) -> Message:
+def parse_header(content: Octets) -> Message:
     """Read the header of a message, and believe the rest."""
     try:
         version, length = _HEADER.unpack_from(content)
@@ -78,7 +79,7 @@ def parse_header(content: bytes) -> Message:
             )
         end = _HEADER.size + length
         (sequence,) = _LENGTH.unpack_from(content, end)
-        name = content[_HEADER.size : end].decode()
+        name = str(content[_HEADER.size : end], "utf-8")
     except struct.error:
         raise _cut(content) from None
     except UnicodeDecodeError:
@@ -93,10 +94,16 @@ def encode_body(value: Any) -> bytes:
     return bytes(buffer.getvalue())
 
 
-def decode_body(into: Any, body: bytes) -> Any:
-    """Fill a struct from the bytes of a message that was parsed; a wrong type counts as missing."""
+def decode_body(into: Any, body: Octets) -> Any:
+    """Fill a struct from the bytes of a message that was parsed; a wrong type counts as missing.
+
+    Large binaries of a body that is a view are views of the same memory.
+    """
     try:
-        into.read(TBinaryProtocol(TMemoryBuffer(body), strict_decode=True))
+        if isinstance(body, memoryview):
+            read_view(into, body)
+        else:
+            into.read(TBinaryProtocol(TMemoryBuffer(body), strict_decode=True))
     except UnicodeDecodeError:
         raise MalformedMessage("a string must be UTF-8") from None
     return into
@@ -104,15 +111,18 @@ def decode_body(into: Any, body: bytes) -> Any:
 
 def encode_frame(name: str, kind: int, sequence: int, body: bytes) -> bytes:
     """Return a whole frame."""
+    return encode_head(name, kind, sequence, len(body)) + body
+
+
+def encode_head(name: str, kind: int, sequence: int, length: int) -> bytes:
+    """Return what comes before a body of this length in a frame."""
     text = name.encode()
-    length = _HEADER.size + len(text) + _LENGTH.size + len(body)
     return b"".join(
         (
-            _LENGTH.pack(length),
+            _LENGTH.pack(_HEADER.size + len(text) + _LENGTH.size + length),
             _HEADER.pack(_VERSION_1 | kind, len(text)),
             text,
             _LENGTH.pack(sequence),
-            body,
         )
     )
 
@@ -124,7 +134,7 @@ def encode_failure(message: Message | None, kind: int, text: str) -> bytes:
     return encode_frame(name, TMessageType.EXCEPTION, sequence, body)
 
 
-def _walk(content: bytes, at: int, kind: int, depth: int) -> int:
+def _walk(content: Octets, at: int, kind: int, depth: int) -> int:
     """Return where a value ends; every step of it takes at least one byte."""
     if kind in _FIXED:
         end = at + _FIXED[kind]
@@ -146,7 +156,7 @@ def _walk(content: bytes, at: int, kind: int, depth: int) -> int:
     return end
 
 
-def _walk_fields(content: bytes, at: int, depth: int) -> int:
+def _walk_fields(content: Octets, at: int, depth: int) -> int:
     while (kind := content[at]) != _STOP:
         # Numbers, of which reports are made, need no call; past the end there is no next field.
         size = _FIXED.get(kind)
@@ -154,7 +164,7 @@ def _walk_fields(content: bytes, at: int, depth: int) -> int:
     return at + 1
 
 
-def _walk_elements(content: bytes, at: int, kinds: tuple[int, ...], depth: int) -> int:
+def _walk_elements(content: Octets, at: int, kinds: tuple[int, ...], depth: int) -> int:
     count = _count(content, at)
     at += _LENGTH.size
     for _ in range(count):
@@ -163,7 +173,7 @@ def _walk_elements(content: bytes, at: int, kinds: tuple[int, ...], depth: int) 
     return at
 
 
-def _count(content: bytes, at: int) -> int:
+def _count(content: Octets, at: int) -> int:
     (count,) = _LENGTH.unpack_from(content, at)
     if not 0 <= count <= len(content):
         raise MalformedMessage(
@@ -172,5 +182,5 @@ def _count(content: bytes, at: int) -> int:
     return int(count)
 
 
-def _cut(content: bytes) -> MalformedMessage:
+def _cut(content: Octets) -> MalformedMessage:
     return MalformedMessage(f"a message must not end within a value, got {len(content)} bytes")

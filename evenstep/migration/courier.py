@@ -18,7 +18,7 @@ from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
 from evenstep.manager.line import Line, Where
 from evenstep.migration.bandwidth import Bandwidth
 from evenstep.migration.idl import AGENT
-from evenstep.migration.messages import seal, to_struct
+from evenstep.migration.messages import seal_pieces, to_struct
 from evenstep.partition.messages import Chunk, Envelope, Wanted
 
 MAX_QUEUED = 64
@@ -61,6 +61,13 @@ class Courier:
         """Whether messages of a hand-over wait."""
         with self._changed:
             return any(e.message.hand_over == hand_over for e in self._queue.values())
+
+    def chunks(self, hand_over: str) -> frozenset[int]:
+        """Return the numbers of the chunks of a hand-over that wait."""
+        with self._changed:
+            waiting = [envelope.message for envelope in self._queue.values()]
+        chunks = (one for one in waiting if isinstance(one, Chunk))
+        return frozenset(one.number for one in chunks if one.hand_over == hand_over)
 
     def stop(self) -> None:
         """Stop at once; what waits is not sent."""
@@ -110,7 +117,7 @@ class Courier:
                 return
             self.sent += size
         try:
-            self._connected().call("deliver", TIMEOUT, envelope=seal(to_struct(envelope)))
+            self._connected().call_with("deliver", TIMEOUT, seal_pieces(to_struct(envelope)))
         except ManagerUnreachable:
             self._hang_up()
             raise
@@ -154,6 +161,10 @@ class Couriers:
     def is_busy(self, hand_over: str) -> bool:
         """Whether messages of a hand-over wait to be sent."""
         return any(courier.is_busy(hand_over) for courier in self._couriers.values())
+
+    def chunks(self, hand_over: str) -> frozenset[int]:
+        """Return the numbers of the chunks of a hand-over that wait to be sent."""
+        return frozenset[int]().union(*(one.chunks(hand_over) for one in self._couriers.values()))
 
     @property
     def sent(self) -> int:

@@ -69,7 +69,10 @@ class Desk:
         if isinstance(message, (Begin, Offer)):
             self._check_size(len(message.samples), message.chunk_size)
         if isinstance(message, Wanted):
-            envelope = replace(envelope, message=replace(message, numbers=message.numbers[:WINDOW]))
+            # A chunk that waits is not read, and its checksums are not made, once more.
+            waiting = self._couriers.chunks(message.hand_over)
+            numbers = tuple(n for n in message.numbers[:WINDOW] if n not in waiting)
+            envelope = replace(envelope, message=replace(message, numbers=numbers))
         self._send(self._agent.handle(envelope))
         # Answers to what this agent repeats are no reason to repeat it soon.
         answers = isinstance(message, (Offer, Wanted, Staged, Refusal))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -22,6 +22,7 @@ from evenstep.migration.progress import Progress, progress_of, signature_of
 from evenstep.migration.remote import RemoteAgent
 from evenstep.partition import task
 from evenstep.partition.hand_over import Reaction
+from evenstep.partition.leaving import last_word
 from evenstep.partition.messages import MANAGER, Begin, Envelope, Failed
 from evenstep.partition.planning import plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
@@ -60,19 +61,36 @@ class Migration:
 
     def plan(
         self,
-        batch_sizes: ArrayLike,
+        batch_sizes: ArrayLike | None,
         migration: str,
         minimum: int = 1,
         seed: int = 0,
         chunk_size: int | None = None,
+        leaving: Collection[str] = (),
     ) -> tuple[Task, ...]:
-        """Return the hand-overs that make partitions follow the batch sizes of the agents."""
+        """Return the hand-overs that make partitions follow the batch sizes of the agents.
+
+        The partitions of those who are `leaving` are shared out to the others.
+        """
         row_bytes = max(about.row_bytes for about in self._about.values())
         fitting = max(1, min(CHUNK_SIZE, CHUNK_BYTES // row_bytes))
         holdings = list(self._pool.map(RemoteAgent.holding, self._agents.values()))
+        size = chunk_size or fitting
         return plan_hand_overs(
-            holdings, batch_sizes, migration, minimum, seed, chunk_size or fitting, MAX_SAMPLES
+            holdings, batch_sizes, migration, minimum, seed, size, MAX_SAMPLES, leaving
         )
+
+    def settle_lost(self, lost: Collection[str]) -> None:
+        """End the hand-overs with partitions whose disks are lost, for good.
+
+        What is staged whole is taken over, and everything else called off.
+        """
+        for name, agent in self._agents.items():
+            for one in agent.describe().hand_overs:
+                other = one.receiver if one.giver == name else one.giver
+                if other in lost:
+                    message = last_word(one.hand_over, one.phase)
+                    agent.deliver(Envelope(other, name, message))
 
     def finish(self) -> tuple[Task, ...]:
         """Go on with what an earlier manager began, to its end, and return what became of it."""

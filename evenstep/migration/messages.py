@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import fields
@@ -11,6 +12,7 @@ import numpy as np
 
 from evenstep.errors import InvalidSetting, MalformedMessage, Refused
 from evenstep.manager import wire
+from evenstep.manager.pieces import Octets, encode_pieces
 from evenstep.migration.idl import types
 from evenstep.partition import messages
 from evenstep.partition.messages import Envelope, Message
@@ -35,6 +37,11 @@ KINDS: dict[str, type[Message]] = {
 
 _FIELDS = {kind: name for name, kind in KINDS.items()}
 
+_BEFORE = struct.Struct("!bhbhi")
+"""The beginnings of a field that is a struct, and of a binary in it."""
+_AFTER = struct.Struct("!bhqxx")
+"""A checksum, and the ends of both structs."""
+
 
 def pack_samples(samples: Sequence[int] | Any) -> bytes:
     """Return samples as bytes.
@@ -52,17 +59,32 @@ def unpack_samples(content: bytes) -> tuple[int, ...]:
     return tuple(np.frombuffer(content, dtype="<i8").tolist())
 
 
-def seal(struct: Any) -> Any:
+def seal(value: Any) -> Any:
     """Return a struct as bytes with their checksum."""
-    content = wire.encode_body(struct)
+    content = wire.encode_body(value)
     return types().Sealed(content=content, crc=zlib.crc32(content))
+
+
+def seal_pieces(value: Any) -> list[Octets]:
+    """Return the arguments of a call that takes one sealed struct, in pieces.
+
+    >>> envelope = to_struct(Envelope("w0", "w1", messages.Given("m1-0")))
+    >>> arguments = types().PartitionAgent.deliver_args(envelope=seal(envelope))
+    >>> b"".join(seal_pieces(envelope)) == wire.encode_body(arguments)
+    True
+    """
+    content = encode_pieces(value)
+    crc = 0
+    for piece in content:
+        crc = zlib.crc32(piece, crc)
+    return [_BEFORE.pack(12, 1, 11, 1, sum(map(len, content))), *content, _AFTER.pack(10, 2, crc)]
 
 
 def unseal(sealed: Any, into: Any) -> Any:
     """Fill a struct from sealed bytes; Refused where they do not fit their checksum."""
     content = None if sealed is None else sealed.content
-    if not isinstance(content, bytes) or zlib.crc32(content) != sealed.crc:
-        size = len(content) if isinstance(content, bytes) else 0
+    if not isinstance(content, Octets) or zlib.crc32(content) != sealed.crc:
+        size = len(content) if isinstance(content, Octets) else 0
         raise Refused("DAMAGED", f"{size} bytes do not fit their checksum")
     try:
         wire.check_struct(content)
@@ -80,20 +102,20 @@ def to_struct(envelope: Envelope) -> Any:
         values["samples"] = pack_samples(values["samples"])
     if "numbers" in values:
         values["numbers"] = list(values["numbers"])
-    struct = _struct_of(name)(**values)
-    return types().Envelope(sender=envelope.sender, to=envelope.to, **{name: struct})
+    inner = _struct_of(name)(**values)
+    return types().Envelope(sender=envelope.sender, to=envelope.to, **{name: inner})
 
 
-def from_struct(struct: Any) -> Envelope:
+def from_struct(value: Any) -> Envelope:
     """Return the envelope that a struct stands for; InvalidSetting where it is none."""
-    found = [name for name in KINDS if getattr(struct, name) is not None]
-    if len(found) != 1 or not struct.sender or not struct.to:
+    found = [name for name in KINDS if getattr(value, name) is not None]
+    if len(found) != 1 or not value.sender or not value.to:
         raise InvalidSetting(
             f"an envelope must have a sender, a receiver and one message, "
-            f"got {struct.sender!r}, {struct.to!r} and {', '.join(found) or 'none'}"
+            f"got {value.sender!r}, {value.to!r} and {', '.join(found) or 'none'}"
         )
     (name,) = found
-    inner = getattr(struct, name)
+    inner = getattr(value, name)
     values = {field.name: getattr(inner, field.name) for field in fields(KINDS[name])}
     missing = [field for field, value in values.items() if value is None]
     if missing:
@@ -102,7 +124,7 @@ def from_struct(struct: Any) -> Envelope:
         values["samples"] = unpack_samples(values["samples"])
     if "numbers" in values:
         values["numbers"] = tuple(values["numbers"])
-    return Envelope(struct.sender, struct.to, KINDS[name](**values))
+    return Envelope(value.sender, value.to, KINDS[name](**values))
 
 
 def _struct_of(name: str) -> Any:

@@ -19,6 +19,7 @@ from evenstep.errors import EvenstepError, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import is_token
 from evenstep.manager.peer import Peer
+from evenstep.manager.pieces import Octets
 from evenstep.migration.bandwidth import Bandwidth
 from evenstep.migration.desk import Desk
 from evenstep.migration.idl import MAX_FRAME, VERSION, types
@@ -64,7 +65,7 @@ class AgentService:
             "compact": lambda arguments: (desk.compact(), 0.0),
         }
 
-    def handle(self, peer: Peer, content: bytes) -> None:
+    def handle(self, peer: Peer, content: Octets) -> None:
         """Answer one message, now or when the desk is done with it."""
         message = wire.parse_message(content)
         call = self._calls.get(message.name)

@@ -23,7 +23,7 @@ from evenstep.migration.service import AgentService, largest_frame
 from evenstep.partition_store import Agent, Partition
 
 MAX_CONNECTIONS = 1_000
-SWEEP = 0.1
+SWEEP = 0.25
 """Seconds between two looks at what was not answered."""
 
 _READ = 256 * 1024

@@ -39,6 +39,11 @@ class Giving:
     reason: str = ""
 
     @property
+    def other(self) -> str:
+        """The other party."""
+        return self.receiver
+
+    @property
     def final(self) -> bool:
         """Whether the hand-over is over."""
         return self.phase in ("settled", "withdrawn")

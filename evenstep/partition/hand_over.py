@@ -109,7 +109,7 @@ def chunk_of(samples: Sequence[int], chunk_size: int, number: int) -> Sequence[i
     return samples[number * chunk_size : (number + 1) * chunk_size]
 
 
-def chunk_checksum(hand_over: str, number: int, payload: bytes) -> str:
+def chunk_checksum(hand_over: str, number: int, payload: bytes | memoryview) -> str:
     """Return the checksum of a chunk: SHA-256 over whose it is, which, and what is in it.
 
     >>> chunk_checksum("m1-0", 0, b"rows")[:8]

@@ -73,7 +73,7 @@ class Chunk:
 
     hand_over: str
     number: int
-    payload: bytes
+    payload: bytes | memoryview
     checksum: str
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from numpy.typing import ArrayLike
 
 from evenstep.core.arrays import Ints
-from evenstep.core.limits import Limits
 from evenstep.errors import InvalidSetting
 from evenstep.partition.choice import assign_samples
+from evenstep.partition.leaving import targets_when
 from evenstep.partition.task import CHUNK_SIZE, Task
-from evenstep.partition.transfers import plan_migration, target_sizes
+from evenstep.partition.transfers import plan_migration
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,17 +28,19 @@ class Holding:
 
 def plan_hand_overs(
     holdings: Sequence[Holding],
-    batch_sizes: ArrayLike,
+    batch_sizes: ArrayLike | None,
     migration: str,
     minimum: int = 1,
     seed: int = 0,
     chunk_size: int = CHUNK_SIZE,
     largest: int | None = None,
+    leaving: Collection[str] = (),
 ) -> tuple[Task, ...]:
     """Return the hand-overs that make partitions follow the batch sizes.
 
     `migration` is a name that no migration had before. With `largest`, a transfer of more samples
-    than that becomes several hand-overs.
+    than that becomes several hand-overs. The partitions of those who are `leaving` are shared out
+    to the others; without batch sizes that is all that moves.
 
     >>> import numpy as np
     >>> a, b = Holding("a", np.arange(0, 6)), Holding("b", np.arange(6, 12))
@@ -48,10 +50,11 @@ def plan_hand_overs(
     """
     for holding in holdings:
         if holding.open_hand_overs:
-            names = ", ".join(sorted(holding.open_hand_overs))
-            raise InvalidSetting(f"{holding.name} must have no open hand-overs, got {names}")
+            begun = ", ".join(sorted(holding.open_hand_overs))
+            raise InvalidSetting(f"{holding.name} must have no open hand-overs, got {begun}")
     sizes = [len(holding.samples) for holding in holdings]
-    targets = target_sizes(sum(sizes), batch_sizes, Limits.of(len(sizes), minimum))
+    names = [holding.name for holding in holdings]
+    targets = targets_when(leaving, names, sizes, batch_sizes, minimum)
     plan = plan_migration(sizes, targets)
     known = [holding.labels for holding in holdings if holding.labels is not None]
     chosen = assign_samples(

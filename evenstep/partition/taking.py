@@ -38,6 +38,11 @@ class Taking:
     reason: str = ""
 
     @property
+    def other(self) -> str:
+        """The other party."""
+        return self.giver
+
+    @property
     def final(self) -> bool:
         """Whether the hand-over is over."""
         return self.phase in ("adopted", "dropped")

@@ -6,7 +6,13 @@
 
 from evenstep.partition_store.agent import Agent
 from evenstep.partition_store.creating import create_partitions
-from evenstep.partition_store.migrating import carry_out, finish, open_tasks, plan_tasks
+from evenstep.partition_store.migrating import (
+    carry_out,
+    finish,
+    open_tasks,
+    plan_tasks,
+    settle_lost,
+)
 from evenstep.partition_store.partition import Partition
 from evenstep.partition_store.verifying import Verification, verify
 
@@ -19,5 +25,6 @@ __all__ = [
     "finish",
     "open_tasks",
     "plan_tasks",
+    "settle_lost",
     "verify",
 ]

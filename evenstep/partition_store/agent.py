@@ -28,7 +28,7 @@ from evenstep.partition.taking import Taking
 from evenstep.partition_store.blocks import chunk_name, is_chunk, stored_chunks
 from evenstep.partition_store.index import Index
 from evenstep.partition_store.partition import Partition
-from evenstep.partition_store.rows import Rows
+from evenstep.partition_store.rows import Rows, octets_of
 
 
 class Agent:
@@ -124,7 +124,7 @@ class Agent:
 
     def _chunk(self, record: Giving, number: int) -> Envelope:
         samples = np.array(chunk_of(record.samples, record.chunk_size, number))
-        payload = self.partition.rows(samples).tobytes()
+        payload = octets_of(self.partition.rows(samples))
         checksum = chunk_checksum(record.hand_over, number, payload)
         return self._from_here(record.receiver, Chunk(record.hand_over, number, payload, checksum))
 
@@ -151,6 +151,6 @@ def _counts(record: Taking | None, chunk: Chunk) -> bool:
     return record is not None and chunk.number in record.chunks
 
 
-def _parse(payload: bytes, index: Index) -> Rows | None:
+def _parse(payload: bytes | memoryview, index: Index) -> Rows | None:
     dtype = index.layout.row
     return np.frombuffer(payload, dtype) if len(payload) % dtype.itemsize == 0 else None

@@ -35,7 +35,8 @@ def map_block(folder: Path, name: str, dtype: np.dtype[Any], count: int) -> Rows
     """Return the rows of a block, mapped into memory, or say what is wrong with it."""
     path = block_path(folder, name)
     try:
-        rows: Rows = np.load(path, mmap_mode="r", allow_pickle=False)
+        # A plain array: of a memmap, every slice costs a look at what it is a slice of.
+        rows: Rows = np.load(path, mmap_mode="r", allow_pickle=False).view(np.ndarray)
     except FileNotFoundError:
         raise PartitionError(f"{path}: the index lists it, and it is not there") from None
     except OSError:

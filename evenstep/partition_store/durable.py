@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.partition_store.rows import Rows
+from evenstep.partition_store.rows import Rows, octets_of
 
 SCRATCH = ".scratch-"
 """How the names of files begin that nobody has renamed yet."""
@@ -28,7 +28,7 @@ def write_rows(path: Path, dtype: np.dtype[Any], count: int, slabs: Iterable[Row
         with scratch.open("xb") as file:
             np.lib.format.write_array_header_2_0(file, header)
             for slab in slabs:
-                file.write(np.ascontiguousarray(slab).tobytes())
+                file.write(octets_of(slab))
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)

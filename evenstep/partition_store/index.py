@@ -64,11 +64,15 @@ class Index:
         return Layout.parse(self.dataset.layout)
 
     @property
+    def open_records(self) -> tuple[Giving | Taking, ...]:
+        """The records of hand-overs that were begun and are not over."""
+        every: list[Giving | Taking] = [*self.givings.values(), *self.takings.values()]
+        return tuple(record for record in every if not record.final)
+
+    @property
     def open_hand_overs(self) -> frozenset[str]:
-        """The hand-overs that were begun and are not over."""
-        gives = [name for name, record in self.givings.items() if not record.final]
-        takes = [name for name, record in self.takings.items() if not record.final]
-        return frozenset(gives + takes)
+        """The names of those hand-overs."""
+        return frozenset(record.hand_over for record in self.open_records)
 
     def without(self, samples: tuple[int, ...]) -> Index:
         """Return the index after samples have left; their rows stay until they are compacted."""

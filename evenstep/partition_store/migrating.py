@@ -8,13 +8,14 @@ ready or has failed, so that workers can change over at one iteration boundary.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from numpy.typing import ArrayLike
 
 from evenstep.errors import InvalidSetting
 from evenstep.partition import task
 from evenstep.partition.hand_over import Reaction
+from evenstep.partition.leaving import last_word
 from evenstep.partition.messages import MANAGER, Envelope, Failed, Message
 from evenstep.partition.planning import Holding, plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
@@ -27,21 +28,38 @@ _ATTEMPTS = 3
 
 def plan_tasks(
     partitions: Sequence[Partition],
-    batch_sizes: ArrayLike,
+    batch_sizes: ArrayLike | None,
     migration: str,
     minimum: int = 1,
     seed: int = 0,
     chunk_size: int = CHUNK_SIZE,
+    leaving: Collection[str] = (),
 ) -> tuple[Task, ...]:
     """Return the hand-overs that make partitions follow the batch sizes.
 
     `migration` is a name that no migration had before. Samples are stratified by the label, where
-    the partitions have one. Finish what is open first.
+    the partitions have one. Finish what is open first. The partitions of those who are `leaving`
+    are shared out to the others; without batch sizes that is all that moves.
     """
     holdings = [
         Holding(one.name, one.samples, one.labels, one.index.open_hand_overs) for one in partitions
     ]
-    return plan_hand_overs(holdings, batch_sizes, migration, minimum, seed, chunk_size)
+    return plan_hand_overs(
+        holdings, batch_sizes, migration, minimum, seed, chunk_size, leaving=leaving
+    )
+
+
+def settle_lost(partitions: Sequence[Partition], lost: Collection[str]) -> None:
+    """End the hand-overs with partitions whose disks are lost, for good.
+
+    What is staged whole is taken over, and everything else called off.
+    """
+    for partition in partitions:
+        agent = Agent(partition)
+        for record in partition.index.open_records:
+            if record.other in lost:
+                message = last_word(record.hand_over, record.phase)
+                agent.handle(Envelope(record.other, partition.name, message))
 
 
 def finish(partitions: Sequence[Partition]) -> tuple[Task, ...]:

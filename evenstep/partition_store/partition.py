@@ -123,9 +123,13 @@ class Partition:
 
     def gather(self, positions: Ints) -> Rows:
         """Return the rows at positions, as they are."""
-        rows = np.zeros(len(positions), dtype=self._layout.row)
         block, row = self._index.block[positions], self._index.row[positions]
-        for number in np.unique(block):
+        numbers = np.unique(block)
+        if len(numbers) == 1:
+            rows: Rows = self._blocks[numbers[0]][row]
+            return rows
+        rows = np.zeros(len(positions), dtype=self._layout.row)
+        for number in numbers:
             here = block == number
             rows[here] = self._blocks[number][row[here]]
         return rows

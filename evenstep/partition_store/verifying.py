@@ -11,7 +11,7 @@ import numpy as np
 from evenstep.core.arrays import Ints
 from evenstep.errors import PartitionError
 from evenstep.partition_store.blocks import block_path
-from evenstep.partition_store.index import Index
+from evenstep.partition_store.index import DataSet, Index
 from evenstep.partition_store.partition import Partition
 from evenstep.partition_store.rows import intact
 
@@ -31,6 +31,8 @@ class Verification:
     """Whether all partitions of the data set were there, so that a lost sample would show."""
     open_hand_overs: tuple[str, ...]
     """Hand-overs that were begun and are not over: nothing is wrong with that."""
+    num_missing: int = 0
+    """Samples of the data set that are in none of these partitions."""
 
 
 def verify(folders: Sequence[str | Path]) -> Verification:
@@ -44,12 +46,17 @@ def verify(folders: Sequence[str | Path]) -> Verification:
     datasets = {index.dataset for index in indices}
     if len(datasets) > 1:
         problems.append(f"partitions must be of one data set, got {len(datasets)} different ones")
-    complete = len(datasets) == 1 and len(indices) >= next(iter(datasets)).num_partitions
+    complete, missing = False, 0
     if len(datasets) == 1:
-        problems += _together(indices, complete)
+        dataset = next(iter(datasets))
+        counts = _counts(indices, dataset)
+        missing = int((counts == 0).sum())
+        # Where somebody has left, the others have everything.
+        complete = len(indices) >= dataset.num_partitions or missing == 0
+        problems += _together(indices, counts, complete)
     still_open = frozenset[str]().union(*(index.open_hand_overs for index in indices))
     num_samples = sum(len(index.samples) for index in indices)
-    return Verification(tuple(problems), num_samples, complete, tuple(sorted(still_open)))
+    return Verification(tuple(problems), num_samples, complete, tuple(sorted(still_open)), missing)
 
 
 def owned(index: Index, others: Sequence[Index]) -> Ints:
@@ -91,15 +98,18 @@ def _damaged(partition: Partition) -> list[str]:
     return problems
 
 
-def _together(indices: Sequence[Index], complete: bool) -> list[str]:
+def _counts(indices: Sequence[Index], dataset: DataSet) -> Ints:
+    """Return in how many partitions each sample of a data set is."""
+    every = np.concatenate([owned(index, indices) for index in indices])
+    return np.bincount(every, minlength=dataset.num_samples)
+
+
+def _together(indices: Sequence[Index], counts: Ints, complete: bool) -> list[str]:
     problems = []
     names = [index.name for index in indices]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         problems.append(f"each partition must be given once, got {', '.join(twice)} again")
-    every = np.concatenate([owned(index, indices) for index in indices])
-    num_samples = indices[0].dataset.num_samples
-    counts = np.bincount(every, minlength=num_samples)
     for sample in np.flatnonzero(counts > 1)[:_SHOWN]:
         where = [i.name for i in indices if sample in owned(i, indices)]
         problems.append(f"sample {sample} must be in one partition, got {', '.join(where)}")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -38,6 +41,15 @@ class Classification:
     def labels(self) -> Ints:
         labels: Ints = self.train.tensors[1].numpy()
         return labels
+
+    def rows(self, samples: Ints) -> tuple[NDArray[Any], ...]:
+        """Return training samples as arrays: inputs and labels."""
+        return tuple(tensor.numpy()[samples] for tensor in self.train.tensors)
+
+    def with_rows(self, rows: Sequence[NDArray[Any]]) -> Classification:
+        """Return the same workload with these samples to train on, and no others."""
+        tensors = [torch.from_numpy(np.array(column)) for column in rows]
+        return replace(self, train=TensorDataset(*tensors))
 
     def make_model(self, seed: int) -> nn.Module:
         with torch.random.fork_rng():

@@ -1,11 +1,13 @@
 """``evenstep partition``: making, showing, checking and migrating partitions."""
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 
 from evenstep.cli.main import main
+from evenstep.cli.partition_agents import DEFAULT_BANDWIDTH, add_serve_arguments
 from evenstep.partition_store import Partition
 
 
@@ -172,3 +174,30 @@ def test_mistakes_are_told_in_one_line(partition, folder, archive, tmp_path, arg
     assert printed.startswith("evenstep: error: ")
     assert wrong in printed
     assert printed.count("\n") == 1
+
+
+def test_who_leaves_gives_everything_away(partition, folder):
+    code, planned = partition("migrate", folder, "--leaving", "worker-1", "--dry-run")
+    assert (code, planned.splitlines()[-1]) == (0, "6 samples would move")
+    code, printed = partition("migrate", folder, "--leaving", "worker-1", "--json")
+    assert (code, printed["sizes"]) == (0, {"worker-0": 12, "worker-1": 0})
+    code, printed = partition("verify", folder / "worker-0")
+    assert (code, printed) == (0, "1 partitions with 12 samples are whole\n")
+
+
+def test_lost_partition_is_told_from_what_others_have(partition, folder):
+    code, printed = partition("verify", folder / "worker-0")
+    assert code == 0
+    assert printed.endswith("partitions of the data set: 6 samples are in others, or lost\n")
+    code, printed = partition("migrate", folder / "worker-0", "--lost", "worker-1", "--json")
+    assert (code, printed) == (0, {"hand_overs": [], "sizes": {"worker-0": 6}})
+    code, printed = partition("migrate", folder)
+    assert code == 2 and "needs --sizes, --leaving or --lost" in printed
+
+
+def test_agent_has_a_limit_of_bandwidth_unless_told_otherwise():
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    given = [[], ["--bandwidth", "2e6"], ["--unlimited"]]
+    found = [parser.parse_args(["data", *words]).bandwidth for words in given]
+    assert found == [DEFAULT_BANDWIDTH, 2e6, None]

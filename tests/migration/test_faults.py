@@ -1,6 +1,7 @@
 """Everything but crashes that goes wrong between agents, with real processes."""
 
 import contextlib
+import os
 import random
 import socket
 import struct
@@ -173,7 +174,8 @@ def test_twice_the_bandwidth_takes_half_the_time(tmp_path):
     folders = two_large_partitions(tmp_path)
     taken, rows = [], 50
     for number, limit in enumerate((1_000_000, 2_000_000)):
-        with serving(folders, "--bandwidth", limit) as agents, migration(agents) as manager:
+        options = ("--bandwidth", limit, "--nice", 0)
+        with serving(folders, *options) as agents, migration(agents) as manager:
             wanted = [50, 150] if number % 2 == 0 else [100, 100]
             tasks = manager.plan(wanted, f"m{number}", chunk_size=5)
             assert [len(task.samples) for task in tasks] == [rows]
@@ -184,8 +186,9 @@ def test_twice_the_bandwidth_takes_half_the_time(tmp_path):
         # However busy the machine is, it is never faster than the limit lets it.
         assert sent >= rows * ROW_BYTES and taken[-1] > 0.9 * (sent / limit - 0.1)
     assert_whole(folders, 200)
-    if taken[1] > 1.5 * rows * ROW_BYTES / 2_000_000:
-        pytest.skip(f"the machine is too busy to tell: {taken[1]:.1f} s")
+    fair = rows * ROW_BYTES / np.array([1_000_000, 2_000_000])
+    if (taken > 1.2 * fair + 0.3).any():
+        pytest.skip(f"the machine is too busy to tell: {taken[0]:.1f} s and {taken[1]:.1f} s")
     assert 1.5 < taken[0] / taken[1] < 2.5
 
 
@@ -290,3 +293,14 @@ def test_two_agents_of_one_partition_are_refused(tmp_path):
             migration([agent, agent]),
         ):
             pass
+
+
+def test_agent_steps_back_behind_the_training(tmp_path):
+    folders = three_partitions(tmp_path)
+    with serving(folders[:1]) as (usual,), serving(folders[1:2], "--nice", 3) as (other,):
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        for agent, nice in ((usual, 15), (other, 3)):
+            pid = agent.command.process.pid
+            assert pid is not None
+            assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, before + nice)
+            assert os.sched_getscheduler(pid) == os.SCHED_BATCH

@@ -126,7 +126,7 @@ def test_a_chunk_that_changed_on_its_way_is_refused(tmp_path, monkeypatch):
     def spoiled(self, record, number):
         envelope = honest(self, record, number)
         assert isinstance(envelope.message, Chunk)
-        payload = envelope.message.payload[:-1] + b"?"
+        payload = bytes(envelope.message.payload[:-1]) + b"?"
         return replace(envelope, message=replace(envelope.message, payload=payload))
 
     folders = three_partitions(tmp_path)

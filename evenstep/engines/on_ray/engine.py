@@ -15,6 +15,7 @@ import numpy as np
 
 from evenstep.clusters.cluster import Cluster
 from evenstep.engines.iteration import Arrival, Fault, Iteration, reports
+from evenstep.engines.local_samples import LocalSamples, counted
 from evenstep.engines.on_ray.clock import Clock
 from evenstep.engines.on_ray.crew import Back, Crew, Died, Finished
 from evenstep.engines.on_ray.faults import Faults
@@ -115,6 +116,8 @@ class RayEngine:
 
     def _plan_together(self, starts: list[int]) -> None:
         """Begin an iteration of all workers."""
+        if isinstance(self._samples, LocalSamples):
+            self._samples.boundary(self.now)
         last = self._iteration
         number = 0 if last is None else last.number + 1
         at = self._pace.conditions(number, self.now)
@@ -175,7 +178,8 @@ class RayEngine:
         if answer.used and len(task.samples):
             self._pace.measured(worker, done)
             self._use(worker, task, answer.weight, done.time / self._scale)
-        self.num_dropped += not answer.used
+        if not answer.used:
+            self._drop(worker, task)
         arrival = Arrival(
             worker,
             task.iteration,
@@ -192,8 +196,9 @@ class RayEngine:
         if self._iteration is not None:
             self._iteration.used[worker] = True
             self._iteration.times[worker] = time
-        total = int(self.sizes.sum())
-        factor = gradient_weight(len(task.samples), total, len(self.sizes), self._weighted)
+        counts = counted(self._samples, self.sizes)
+        total = int(counts.sum())
+        factor = gradient_weight(int(counts[worker]), total, len(counts), self._weighted)
         # The server of ASP and SSP has the scheme's weight, 1/n, in its learning rate.
         factor = factor * weight if self.scheme.synchronous else factor
         self._server.count(Pushed(worker, task.ticket, factor, self._crew.handles[worker]))
@@ -202,8 +207,7 @@ class RayEngine:
         """Do what follows for others than the worker that has arrived; return who starts."""
         for late in answer.abandoned:
             self._crew.abandon(late)
-            self._tasks[late] = None
-        self.num_dropped += len(answer.abandoned)
+            self._drop(late, self._tasks[late])
         if answer.update:
             self._server.update()
         return answer.starts
@@ -217,8 +221,18 @@ class RayEngine:
         if waits:
             return ()
         if self.scheme.synchronous:
-            self._tasks[worker] = None
+            self._forget(worker, self._tasks[worker])
         return self._apply(self.scheme.leave(worker))
+
+    def _drop(self, worker: int, task: Task | None) -> None:
+        """Do without a gradient."""
+        self._forget(worker, task)
+        self.num_dropped += 1
+
+    def _forget(self, worker: int, task: Task | None) -> None:
+        if task is not None and isinstance(self._samples, LocalSamples):
+            self._samples.unused(worker, len(task.samples))
+        self._tasks[worker] = None
 
     def _do_again(self, news: Finished) -> tuple[int, ...]:
         """Let a worker that could not reach a shard do its task again."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import torch
 
 from evenstep.clusters.cluster import Cluster
+from evenstep.core.arrays import Ints
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.learner import usual_samples
 from evenstep.engines.local_samples import LocalSamples
@@ -16,6 +17,8 @@ from evenstep.engines.on_ray.clock import Clock
 from evenstep.engines.on_ray.crew import Crew
 from evenstep.engines.on_ray.engine import RayEngine, Watcher
 from evenstep.engines.on_ray.faults import Faults
+from evenstep.engines.on_ray.moving import Moving
+from evenstep.engines.on_ray.parts import Divisible
 from evenstep.engines.on_ray.server import RayServer
 from evenstep.engines.on_ray.session import ray_session
 from evenstep.engines.on_ray.settings import RaySettings
@@ -54,10 +57,12 @@ def ray_run(
     """
     scheme = _scheme(experiment, cluster)
     if isinstance(samples, LocalSamples):
-        raise InvalidSetting(
-            "samples on Ray must stay with their workers, got LocalSamples: migrations and "
-            "importance weights are what the virtual engine can do"
-        )
+        experiment.check_local(samples, scheme, cluster.num_workers)
+        if not isinstance(workload, Divisible):
+            raise InvalidSetting(
+                f"workers on Ray can hold partitions of samples that are rows of arrays, "
+                f"got {workload.name}"
+            )
     # The first is for the server to start with and to evaluate, and is this process's own.
     replica = Replica(workload, experiment.seed)
     sizes = [parameter.numel() for parameter in replica.parameters]
@@ -74,7 +79,10 @@ def ray_run(
             settings,
             faults,
         )
-        crew = _crew(experiment, cluster, workload, settings)
+        moving = _moving(workload, samples, settings)
+        crew = _crew(experiment, cluster, workload, settings, moving)
+        if moving is not None and isinstance(samples, LocalSamples):
+            samples.move_by(lambda after: _moved(moving, crew, server, faults, after))
         with closing(server), closing(crew), closing(TrainInBackground()) as trainer:
             _gather(server, crew, settings)
             engine = RayEngine(
@@ -103,10 +111,30 @@ def _scheme(experiment: Experiment, cluster: Cluster) -> Scheme:
     return scheme
 
 
+def _moving(workload: Workload, samples: Samples | None, settings: RaySettings) -> Moving | None:
+    if not (isinstance(samples, LocalSamples) and isinstance(workload, Divisible)):
+        return None
+    return Moving(workload, samples.partitions, settings.patience)
+
+
+def _moved(
+    moving: Moving, crew: Crew, server: RayServer, faults: Faults, after: Sequence[Ints]
+) -> bool:
+    moved = moving.move(crew.handles, after)
+    if not moved:
+        what = "was called off, as a worker is gone; it is tried again at the next boundary"
+        faults.note("migration", server.version, what)
+    return moved
+
+
 def _crew(
-    experiment: Experiment, cluster: Cluster, workload: Workload, settings: RaySettings
+    experiment: Experiment,
+    cluster: Cluster,
+    workload: Workload,
+    settings: RaySettings,
+    moving: Moving | None,
 ) -> Crew:
-    kept = keep(workload)
+    kept = keep(workload) if moving is None else moving.workload
 
     def start(worker: int) -> Handle:
         return start_actor(
@@ -116,6 +144,7 @@ def _crew(
             experiment.seed,
             experiment.num_shards,
             settings.patience,
+            *(() if moving is None else moving.own(worker)),
             num_cpus=1,
         )
 

@@ -13,6 +13,7 @@ import torch
 from evenstep.core.arrays import Ints
 from evenstep.engines.on_ray.arrays import Arrays, pack, unpack
 from evenstep.engines.on_ray.calls import Gone, Handle, get
+from evenstep.engines.on_ray.parts import Divisible, OwnSamples, Part
 from evenstep.engines.replica import Replica
 from evenstep.engines.sharding import Layout
 from evenstep.measure.usage import UsageProbe
@@ -49,10 +50,23 @@ class WorkerActor:
     """A replica that pulls, computes and pushes when it is told to."""
 
     def __init__(
-        self, number: int, workload: Workload, seed: int, num_shards: int, patience: float
+        self,
+        number: int,
+        workload: Workload,
+        seed: int,
+        num_shards: int,
+        patience: float,
+        samples: Ints | None = None,
+        *parts: Part,
     ) -> None:
+        """With `samples` it can read nothing but those, whose rows are in `parts`."""
         torch.set_num_threads(1)
         self._number = number
+        self._own: OwnSamples | None = None
+        if samples is not None:
+            assert isinstance(workload, Divisible), workload
+            self._own = OwnSamples(workload, samples, parts)
+            workload = self._own.workload
         self._replica = Replica(workload, seed)
         sizes = [parameter.numel() for parameter in self._replica.parameters]
         self._layout = Layout.of(sizes, len(self._replica.buffers), num_shards)
@@ -88,6 +102,22 @@ class WorkerActor:
             return False
         return True
 
+    def give(self, samples: Ints) -> tuple[bool, Part]:
+        """Return samples of its own, which stay here for the time being; first, that they come."""
+        assert self._own is not None
+        return True, self._own.give(samples)
+
+    def stage(self, migration: int, part: Part) -> None:
+        """Keep samples of others until they are this worker's."""
+        assert self._own is not None
+        self._own.stage(migration, part)
+
+    def change_over(self, migration: int, samples: Ints) -> None:
+        """Hold these samples from now on."""
+        assert self._own is not None
+        self._own.change_over(migration, samples)
+        self._replica.train_on(self._own.workload)
+
     def abandon(self, ticket: int) -> None:
         """Drop a task, if it has not been finished; heard while another call runs."""
         with self._told:
@@ -100,7 +130,8 @@ class WorkerActor:
             return 0
         pulled = get([shard.pull.remote() for shard in shards], self._patience)
         parameters = self._layout.join([unpack(arrays) for _, arrays in pulled])
-        gradients = self._replica.gradients(parameters, task.samples)
+        samples = task.samples if self._own is None else self._own.positions(task.samples)
+        gradients = self._replica.gradients(parameters, samples)
         parts = [pack(part) for part in self._layout.split(gradients)]
         self._last = (task.ticket, parts)
         if self._abandoned < task.ticket:

@@ -34,9 +34,9 @@ def experiment(scheme="bsp", policy="even", optimizer=SGD, cluster=CLUSTER, **ho
     return Experiment(scheme, Setup.of(cluster, policy, "ema", 0), optimizer, **how)
 
 
-def virtual(updates=6, **how):
+def virtual(updates=6, samples=None, **how):
     """Train by BSP in virtual time; return the parameters."""
-    run = experiment(**how).start(CLUSTER, EXACT)
+    run = experiment(**how).start(CLUSTER, EXACT, samples)
     for _ in run.advance(updates):
         pass
     return run.parameters
@@ -44,10 +44,10 @@ def virtual(updates=6, **how):
 
 @contextmanager
 def training(
-    scheme="bsp", policy="even", cluster=CLUSTER, settings=QUICK, watch=None, **how
+    scheme="bsp", policy="even", cluster=CLUSTER, settings=QUICK, watch=None, samples=None, **how
 ) -> Iterator[Run]:
     made = experiment(scheme, policy, cluster=cluster, **how)
-    with ray_run(made, cluster, EXACT, settings, watch=watch) as run:
+    with ray_run(made, cluster, EXACT, settings, samples, watch) as run:
         yield run
 
 
