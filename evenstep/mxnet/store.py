@@ -27,7 +27,7 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
         self._first = max(self._taken, default=-1) + 1
         self._has_optimizer = False
         self._factor: float | None = None
-        self._pushed: list[Any] = []
+        self._computed: list[Any] = []
         self._put_off: list[tuple[int, Any, int]] = []
 
     @property
@@ -49,9 +49,9 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
 
     def wait_for_gradients(self) -> None:
         """Return when all that was pushed has been computed, whoever has received it."""
-        for array in self._pushed:
+        for array in self._computed:
             array.wait_to_read()
-        self._pushed.clear()
+        self._computed.clear()
 
     def pull_all(self) -> None:
         """Pull what was put off."""
@@ -62,7 +62,7 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
     def close(self) -> None:
         """End the exchange."""
         self._factor = None
-        self._pushed.clear()
+        self._computed.clear()
         self._put_off.clear()
 
     def init(self, key: Any, value: Any) -> None:
@@ -72,6 +72,8 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Give a key the value of worker 0, and pull it."""
         self._store.broadcast(self._new(key), value, out, priority)
+        # MXNet does not keep its pull before a push that follows, which would change the value.
+        mx.nd.waitall()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """Add weighted gradients to those of all workers."""
@@ -80,9 +82,8 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
                 "gradients must be pushed by balancer.step(trainer), balancer.update(module) or "
                 f"within balancer.exchanging(), got a push of key {key!r} outside of them"
             )
-        weighted = _times(value, self._factor)
-        self._pushed.extend(_arrays(weighted))
-        self._store.push(self._number(key), weighted, priority)
+        self._computed.extend(_arrays(value))
+        self._store.push(self._number(key), _times(value, self._factor), priority)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, **_: Any) -> None:
         """Fetch what a key has become: at once, or when all workers have pushed."""
@@ -97,8 +98,11 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
             self.push(key, value, priority)
             self.pull(key, out, priority)
             return
-        # The sum replaces the gradients, and whoever asked for it is about to use it.
-        self.push(key, [array.copy() for array in _arrays(value)], priority)
+        # The sum replaces the gradients, as whoever asked for it is about to use it. What is pushed
+        # is where MXNet pulls to, so that a copy shows when the gradients were computed.
+        computed = [array.copy() for array in _arrays(value)]
+        self.push(key, value, priority)
+        self._computed[-len(computed) :] = computed
         self._store.pull(self._number(key), out=value, priority=priority)
 
     def set_optimizer(self, optimizer: Any) -> None:

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 from mxnet import autograd, gluon
@@ -106,6 +107,14 @@ def gluon_on_workers(store, address, job, blocking):
     return done
 
 
+def first_steps(store, count):
+    """Begin again and again: return the parameters after one iteration of each training."""
+    return [
+        gluon_training(make_balancer(store), 1, update_on_kvstore=False)["weights"]
+        for _ in range(count)
+    ]
+
+
 def module_fit(store):
     """Module.fit, through the balancer."""
     balancer = make_balancer(store)
@@ -135,13 +144,12 @@ def module_fit(store):
     return {"seen": seen, "weights": weights, "reshapes": len(reshapes)}
 
 
-def sleeping_colleague(store, folder, sleep, quiet):
+def sleeping_colleague(store, log, sleep, quiet, **how):
     """Real clocks: after `quiet` iterations, worker 1 sleeps in every one."""
-    log = folder / "sleep.jsonl"
     balancer = make_balancer(store, timer=None, mode="off", log=str(log), warm_up=0)
     net, loss_of = tasks.make_net(), gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(
-        net.collect_params(), "sgd", dict(tasks.OPTIMIZER), kvstore=balancer.kvstore
+        net.collect_params(), "sgd", dict(tasks.OPTIMIZER), kvstore=balancer.kvstore, **how
     )
     batches = balancer.iter(*tasks.make_data())
     while balancer.iteration < 2 * quiet:
@@ -159,14 +167,18 @@ def main():
     given = json.loads(sys.argv[1])
     folder, address = Path(given["folder"]), given["address"]
     store = mx.kvstore.create("dist_sync")
-    done = {
+    times = given["sleep"], given["quiet"]
+    log = folder / "sleep-on-workers.jsonl"
+    sleeping_colleague(store, log, *times, update_on_kvstore=False)
+    done: dict[str, Any] = {
+        "first": first_steps(store, 15),
         # Servers that have once got an optimizer keep it, so those that only sum come first.
         "blocking": gluon_on_workers(store, address, "blocking", True),
         "non-blocking": gluon_on_workers(store, address, "non-blocking", False),
         "servers": gluon_on_servers(store, folder),
         "module": module_fit(store),
     }
-    sleeping_colleague(store, folder, given["sleep"], given["quiet"])
+    sleeping_colleague(store, folder / "sleep-on-servers.jsonl", *times)
     (folder / f"worker-{store.rank}.json").write_text(json.dumps(done))
 
 

@@ -103,6 +103,13 @@ def test_settings_must_be_the_same_on_all_workers(on_servers):
         assert "policy must be the same on all workers" in worker["disagreement"]
 
 
+def test_parameters_begin_with_their_values_however_soon_gradients_are_pushed(job):
+    """MXNet itself may pull the first value of a key after a push has changed it."""
+    first = tasks.train_alone(1)
+    for weights in (weights for worker in job[0] for weights in worker["first"]):
+        assert_trained_as([{"weights": weights}], first)
+
+
 @pytest.mark.parametrize("how", ["blocking", "non-blocking"])
 def test_plans_of_a_manager_train_as_a_single_process(job, alone, how):
     workers = [worker[how] for worker in job[0]]
@@ -130,8 +137,10 @@ def test_module_is_bound_anew_where_the_size_is_another_and_only_there(job):
         assert worker["module"]["reshapes"] == changes > 10
 
 
-def test_a_sleeping_colleague_does_not_change_what_is_measured(job, folder):
-    (part,) = read(folder / "sleep.jsonl").segments
+@pytest.mark.parametrize("where", ["workers", "servers"])
+def test_a_sleeping_colleague_does_not_change_what_is_measured(job, folder, where):
+    """Whether parameters are updated on workers or on servers."""
+    (part,) = read(folder / f"sleep-on-{where}.jsonl").segments
     phases = slice(4, QUIET), slice(QUIET, None)
     before, after = (np.median(part.times[phase], axis=0) for phase in phases)
     awake, sleeper = after - before
