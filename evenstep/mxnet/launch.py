@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -93,6 +94,8 @@ def main() -> None:
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     args = parser.parse_args()
+    # Whoever is told to end ends the others, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     command = [sys.executable, args.script, *args.arguments]
     try:
         LocalJob(command, args.workers, args.servers).wait()

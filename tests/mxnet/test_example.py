@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.manager.managers import running
@@ -44,3 +45,17 @@ def test_a_job_that_fails_ends_and_says_so(tmp_path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "a process of the training failed with exit code 3" in done.stderr
+
+
+def test_a_job_that_is_told_to_end_leaves_nothing(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text("import time; print('here', flush=True); time.sleep(100)")
+    words = [sys.executable, "-m", "evenstep.mxnet.launch", "--workers", "1", str(script)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.readline() == "here\n"
+        children = psutil.Process(launcher.pid).children()
+        launcher.terminate()
+        assert launcher.wait(timeout=60) == 143
+    assert len(children) == 3
+    assert not any(child.is_running() for child in children)
