@@ -13,6 +13,7 @@ from tests.manager.managers import running
 ROOT = Path(__file__).parent.parent
 STOCK, BALANCED = "examples/ddp_digits_stock.py", "examples/ddp_digits.py"
 TRANSFORMER = "examples/char_transformer.py"
+PLAIN_NUMPY = ROOT / "examples/plain_numpy.py"
 
 
 def unified_diff():
@@ -31,6 +32,15 @@ def test_three_lines_make_the_difference():
     _, _, *changes = unified_diff()
     assert sum(line.startswith("+") for line in changes) == 3
     assert sum(line.startswith("-") for line in changes) <= 3
+
+
+def test_ten_lines_of_any_loop_are_those_of_the_example():
+    [shown] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/any_loop.md").read_text(), re.DOTALL)
+    connecting, *lines = [line.strip() for line in shown.splitlines()]
+    assert len(lines) < 10 and connecting.startswith("client = evenstep.connect(address, ")
+    work = PLAIN_NUMPY.read_text().partition("def work")[2].partition("def train_alone")[0]
+    used = [line.strip() for line in work.splitlines()]
+    assert [line for line in used if line in lines] == lines
 
 
 def run_on_two_workers(example, *arguments):
@@ -107,3 +117,24 @@ def test_transformer_learns_to_write():
     assert len(losses) == 2
     assert float(losses[1]) < float(losses[0]) < 5.6  # The natural logarithm of 256 is 5.5.
     assert re.search(r"^evenstep: batch sizes \d+/\d+; ", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.example
+@pytest.mark.distributed
+@pytest.mark.parametrize("num_workers", [2, 3])
+def test_plain_numpy_trains_as_a_single_process_would(tmp_path, num_workers):
+    with running(log=tmp_path / "log") as manager:
+        where = ["--manager", manager.address, "--workers", str(num_workers)]
+        done = subprocess.run(
+            [sys.executable, PLAIN_NUMPY, *where],
+            cwd=ROOT, capture_output=True, text=True, timeout=100,
+        )  # fmt: skip
+        (job,) = manager.status().values()
+    assert done.returncode == 0, done.stderr
+    found = sorted(re.findall(r"'(worker-\d)': (\d+)", done.stdout))
+    sizes = [int(size) for _, size in found]
+    assert len(sizes) == num_workers and sum(sizes) == 96
+    # Emulated: the first worker is the fastest, the last the slowest.
+    assert max(sizes) == sizes[0] > 1.5 * sizes[-1]
+    assert "the parameters equal those of a single process" in done.stdout
+    assert (job["job"], job["running"]) == ("numpy", False)

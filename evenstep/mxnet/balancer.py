@@ -1,0 +1,195 @@
+"""The balancer of MXNet workers that share a kvstore: what a training script talks to.
+
+The iterator begins every iteration; the exchange, around a Trainer's step or a Module's update,
+ends it. Each worker's report rides along with its gradients, as one more key that the servers sum.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import mxnet as mx
+
+from evenstep.core.plan import Plan
+from evenstep.mxnet.checks import check_module, check_reduction, check_store, check_trainer
+from evenstep.mxnet.data_iter import BalancedLoader, DealtIter
+from evenstep.mxnet.memory import used_memory
+from evenstep.mxnet.sources import Arrays
+from evenstep.mxnet.store import WeightedStore
+from evenstep.mxnet.store_meeting import StoreMeeting
+from evenstep.mxnet.transfer_timer import TransferTimer
+from evenstep.training.loop import Loop
+
+
+class Balancer:
+    """Balances the workers of a kvstore, `dist_sync` or, with one of them, `local`.
+
+    `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
+    over a batch: `sum`, as Gluon's losses and Module's outputs have it, or `mean`, where the loop
+    takes the mean of the losses. The other settings are those of `evenstep.training.loop.Loop`:
+    `mode`, `policy`, `coordinator` and so on. All workers must make one, before the Trainer or
+    Module.
+    """
+
+    def __init__(
+        self,
+        kvstore: Any,
+        total: int,
+        *,
+        reduction: str = "sum",
+        context: Any = None,
+        timer: Any = None,
+        **settings: Any,
+    ) -> None:
+        check_reduction(reduction)
+        store = mx.kvstore.create(kvstore) if isinstance(kvstore, str) else kvstore
+        check_store(store)
+        self._context = context or mx.context.current_context()
+        self._timer = TransferTimer(timer)
+        self._meeting = StoreMeeting(store)
+        self._loop = Loop(
+            self._meeting, total, framework="mxnet", timer=self._timer,
+            device=self._context.device_type, **settings,
+        )  # fmt: skip
+        self._loop.agree({"reduction": reduction})
+        self._reduction = reduction
+        self.kvstore = WeightedStore(store)
+        """What to give to the Trainer, or to the Module."""
+        self.worker = self._loop.worker
+        self.num_workers = self._loop.num_workers
+        self.total = total
+
+    @property
+    def iteration(self) -> int:
+        """k: iterations whose gradients were exchanged."""
+        return self._loop.iteration
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the current iteration: batch sizes of all workers."""
+        return self._loop.plan
+
+    @property
+    def newest_plan(self) -> Plan:
+        """The plan of the next iteration."""
+        return self._loop.newest_plan
+
+    @property
+    def batch_size(self) -> int:
+        """This worker's planned batch size."""
+        return self._loop.batch_size
+
+    def iter(self, data: Arrays, label: Arrays = None, **settings: Any) -> DealtIter:
+        """Return this worker's batches of some arrays, in place of an `mx.io.NDArrayIter`.
+
+        Takes `shuffle`, `seed`, `drop_last`, `data_name`, `label_name`. All workers must call it.
+        """
+        batches = DealtIter(
+            data, label, total=self.total, worker=self.worker, num_workers=self.num_workers,
+            minimum=self._loop.minimum, loop=self._loop, fewest=self._loop.fewest, **settings,
+        )  # fmt: skip
+        self._loop.agree(batches.epochs.common_settings)
+        return batches
+
+    def loader(
+        self, dataset: Any, batchify_fn: Callable[[list[Any]], Any] | None = None, **dealing: Any
+    ) -> BalancedLoader:
+        """Return this worker's batches of a Gluon data set, in place of a DataLoader.
+
+        Takes `shuffle`, `seed` and `drop_last`. All workers must call it.
+        """
+        loader = BalancedLoader(
+            dataset, self._loop, batchify_fn, fewest=self._loop.fewest, **dealing
+        )
+        self._loop.agree(loader.epochs.common_settings)
+        return loader
+
+    def step(self, trainer: Any, ignore_stale_grad: bool = False) -> None:
+        """Exchange gradients and update parameters, in place of ``trainer.step(batch_size)``."""
+        check_trainer(trainer, self.kvstore)
+        with self.exchanging():
+            trainer.step(self._divisor, ignore_stale_grad)
+
+    def update(self, module: Any) -> None:
+        """Exchange gradients and update parameters, in place of ``module.update()``."""
+        self._update(module, module.update)
+
+    def fit(self, module: Any, batches: DealtIter, **settings: Any) -> None:
+        """Train a module, in place of ``module.fit(batches, kvstore=..., **settings)``."""
+        optimizer = settings.get("optimizer", "sgd")
+        if isinstance(optimizer, str):
+            given = dict(settings.get("optimizer_params", {"learning_rate": 0.01}))
+            settings["optimizer_params"] = {"rescale_grad": 1 / self._divisor} | given
+        stock = module.update
+        module.update = lambda: self._update(module, stock)
+        try:
+            module.fit(batches, kvstore=self.kvstore, **settings)
+        finally:
+            del module.update
+
+    @contextmanager
+    def exchanging(self) -> Iterator[None]:
+        """Exchange what is pushed to `kvstore` within: the end of an iteration.
+
+        Returns when every worker has pushed, and this one has pulled.
+        """
+        self.kvstore.open(self._factor)
+        try:
+            yield
+            self.kvstore.wait_for_gradients()
+            self._loop.finish(used_memory(self._context))
+            slots = self._loop.slots()
+            self._meeting.push(slots)
+            # A push is acknowledged when all workers have pushed: this is where they wait.
+            mx.nd.waitall()
+            begun = time.perf_counter()
+            self.kvstore.pull_all()
+            mx.nd.waitall()
+            self._timer.pulled(time.perf_counter() - begun)
+            self._loop.take(self._meeting.pull(slots))
+        finally:
+            self.kvstore.close()
+
+    def mean(self, value: float) -> float:
+        """Return the mean over all samples of the iteration of what is a mean over this batch.
+
+        All workers must call it. It waits for all of them, which does not count as work.
+        """
+        return self._loop.mean(value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything learned, for a checkpoint; what one worker returns fits all."""
+        return self._loop.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what a checkpoint had learned, also with another number of workers."""
+        self._loop.load_state_dict(state)
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self._loop.summary()
+
+    def close(self) -> None:
+        """End what runs in the background, and print the summary; done at exit by itself."""
+        self._loop.close()
+
+    @property
+    def _divisor(self) -> int:
+        """What the optimizer divides the summed gradients by, always the same."""
+        return self.total if self._reduction == "sum" else 1
+
+    @property
+    def _factor(self) -> float:
+        """What this worker's gradients are multiplied by before they are summed."""
+        if self._reduction == "mean":
+            return self._loop.share
+        # At the end of an epoch there are fewer samples than what is divided by.
+        return self._loop.share * self.total / max(self._loop.samples, 1)
+
+    def _update(self, module: Any, update: Callable[[], None]) -> None:
+        check_module(module, self.kvstore, self._divisor)
+        with self.exchanging():
+            update()
