@@ -32,6 +32,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "advise": Entry("evenstep.cli.advise", "say what balancing would gain, before using it"),
     "compare": Entry("evenstep.cli.compare", "train under several schemes, and compare them"),
     "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
     "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),

@@ -90,7 +90,7 @@ def print_workers(outcome: Outcome, setup: Setup, seed: int) -> None:
     title = f"{_title(outcome.cluster, setup)}, seed {seed}: the last {last} iterations (simulated)"
     iteration_time = float(outcome.realised[-last:].mean())
     table = workers_table(title, outcome.cluster.workers, outcome.sizes[-1], times, iteration_time)
-    _console().print(table)
+    console().print(table)
 
 
 def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
@@ -107,7 +107,7 @@ def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
             continue
         value = figures[name]
         table.add_row(words, "never" if value is None and "settle" in name else _form(form, value))
-    _console().print(table)
+    console().print(table)
 
 
 def _form(form: str, value: float | None) -> str:
@@ -120,7 +120,7 @@ def _title(cluster: Cluster, setup: Setup) -> str:
     return f"{cluster.name}: {cluster.num_workers} workers, {setup.policy}{predictor}{delay}"
 
 
-def _console() -> Console:
+def console() -> Console:
     """Return a console for the result; plain and wide where it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=100, file=sys.stdout)
