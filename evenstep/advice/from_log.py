@@ -40,16 +40,20 @@ def observations_of(run_log: RunLog) -> Observations:
         sizes=segment.batch_sizes[rows].astype(np.float64),
         times=segment.times[rows],
         total=run_log.header.total,
-        sizes_follow=_follows_speeds(run_log),
+        sizes_follow=follows_speeds(run_log.header.policy),
         caps=np.asarray(segment.caps[-1]),
         source=run_log.header.source,
         remarks=tuple(remarks),
     )
 
 
-def _follows_speeds(run_log: RunLog) -> bool:
-    """Whether the sizes of a run came from predicted speeds."""
+def follows_speeds(policy: str) -> bool:
+    """Whether the sizes of a run with this policy come from predicted speeds.
+
+    >>> follows_speeds("proportional"), follows_speeds("equal_finish"), follows_speeds("their own")
+    (True, False, False)
+    """
     try:
-        return make_policy(run_log.header.policy).uses_speeds
+        return make_policy(policy).uses_speeds
     except EvenstepError:
         return False
