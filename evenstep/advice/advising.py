@@ -108,20 +108,22 @@ def _advise(
 ) -> Advice:
     cluster, at, even = case.cluster, case.recent(), case.even
     sizes = cluster.optimum(at)
-    plain, balanced = case.times(even), case.times(case.best_sizes())
+    plain, balanced = case.times(even), case.best_iteration_times()
     plain_times = cluster.expected_times(even, at)
     time = float(cluster.expected_times(sizes, at).max())
     least = cluster.expected_times(np.maximum(cluster.limits.bounds(cluster.total)[0], 1), at)
     without = times_without(cluster, at, np.argsort(-least, kind="stable"))
     totals = compare_totals(cluster, at, float(plain_times.max()))
-    estimates = _estimates(case, plain, balanced, draw, np.random.default_rng(seed))
+    measures = plain.max(axis=1), balanced
+    estimates = _estimates(measures, draw, np.random.default_rng(seed))
     return Advice(
         source="simulated" if seen is None else seen.source,
         relative=seen is not None and seen.relative,
         workers=tuple(cluster.workers), total=cluster.total,
         plain=estimates[0], balanced=estimates[1], saved=estimates[2],
-        fixed=_typical(case.times(sizes)),
-        plain_waiting=waiting_share(plain), balanced_waiting=waiting_share(balanced),
+        fixed=float(np.median(case.times(sizes).max(axis=1))),
+        plain_waiting=waiting_share(plain),
+        balanced_waiting=waiting_share(case.times(case.best_sizes())),
         batch_sizes=sizes.tolist(), times=cluster.expected_times(sizes, at).tolist(),
         plain_sizes=even.tolist(), plain_times=plain_times.tolist(),
         speeds=(even / plain_times).tolist(),
@@ -139,9 +141,7 @@ def _advise(
 
 
 def _estimates(
-    case: Case,
-    plain: Floats,
-    balanced: Floats,
+    measures: tuple[Floats, Floats],
     draw: Callable[[np.random.Generator], Case | None],
     rng: np.random.Generator,
 ) -> list[Estimate]:
@@ -149,14 +149,13 @@ def _estimates(
     draws = []
     for _ in range(_DRAWS):
         other = draw(rng)
+        plain, balanced = measures
         if other is not None:
-            plain_now, balanced_now = other.times(other.even), other.times(other.best_sizes())
-        else:
-            plain_now, balanced_now = plain, balanced
+            plain, balanced = other.times(other.even).max(axis=1), other.best_iteration_times()
         rows = _rows(len(plain), rng)
-        draws.append((_typical(plain_now[rows]), _typical(balanced_now[rows])))
+        draws.append((np.median(plain[rows]), np.median(balanced[rows])))
     plains, balances = np.array(draws).T
-    value = _typical(plain), _typical(balanced)
+    value = [float(np.median(times)) for times in measures]
     return [
         Estimate.of(value[0], plains),
         Estimate.of(value[1], balances),
@@ -170,8 +169,3 @@ def _rows(count: int, rng: np.random.Generator) -> Ints:
     starts = rng.integers(0, count - block + 1, -(-count // block))
     rows: Ints = (starts[:, None] + np.arange(block)).ravel()[:count]
     return rows
-
-
-def _typical(times: Floats) -> float:
-    """Return the median iteration time."""
-    return float(np.median(times.max(axis=1)))

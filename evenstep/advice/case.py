@@ -32,6 +32,8 @@ class Case:
     slowdown: Floats
     communication: Floats
     noise: Floats
+    recorded: Floats | None = None
+    """What each iteration really took, where it was recorded; NaN where that is unknown."""
 
     @classmethod
     def of(cls, cluster: Cluster, conditions: Sequence[Conditions]) -> Case:
@@ -78,6 +80,12 @@ class Case:
             lambda levels: sizes_at(levels).sum(axis=1) >= cluster.total, self.num_rows
         )
         return sizes_at(levels)
+
+    def best_iteration_times(self) -> Floats:
+        """Return how long each iteration takes with the best sizes: no longer than it did."""
+        times: Floats = self.times(self.best_sizes()).max(axis=1)
+        # Sizes that were used may have followed more than what lasts.
+        return times if self.recorded is None else np.fmin(times, self.recorded)
 
     def recent(self) -> Conditions:
         """Return the conditions towards the end, without noise."""

@@ -28,6 +28,9 @@ _TELLING = 0.25
 _NEAR = 3
 """Iterations before and after a change of size whose medians are compared."""
 
+_FAR, _ROUNDS = 4.0, 3
+"""Spreads beyond which a change is left out of the fit, and how often that is asked."""
+
 
 @dataclass(frozen=True, eq=False)
 class Lines:
@@ -101,10 +104,21 @@ def _slope(x: Floats, t: Floats) -> tuple[float, float]:
     before, after = runs[:-2], runs[1:-1]
     steps = x[after] - x[after - 1]
     rises = _near(t, after, runs[2:]) - _near(t, before, after, from_end=True)
-    leverage = float(np.square(steps).sum())
-    slope = float((steps * rises).sum()) / leverage
-    spread = max(_spread(rises - slope * steps), _spread(still) / math.sqrt(2))
+    noise = _spread(still) / math.sqrt(2)
+    slope = float(np.median(rises / steps))
+    leverage, spread = _leverage(steps), max(_spread(rises - slope * steps), noise)
+    for _ in range(_ROUNDS):
+        # A spike at either side of a change says nothing about the slope.
+        near = np.abs(rises - slope * steps) <= _FAR * spread
+        steps, rises = steps[near], rises[near]
+        leverage = _leverage(steps)
+        slope = float((steps * rises).sum()) / leverage
+        spread = max(_spread(rises - slope * steps), noise)
     return slope, spread / math.sqrt(leverage)
+
+
+def _leverage(steps: Floats) -> float:
+    return float(np.square(steps).sum())
 
 
 def _spread(values: Floats) -> float:

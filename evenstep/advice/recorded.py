@@ -34,26 +34,31 @@ class Recorded:
         )
 
 
-def case_of(seen: Observations, rows: Ints | None = None) -> tuple[Case, Lines]:
-    """Return the case of some iterations, or of all, and the lines fitted to all."""
-    make, lines = case_maker(seen, rows)
-    return make(lines), lines
+def case_of(seen: Observations, lasts: int = LASTS) -> Case:
+    """Return the case of all iterations, with the lines fitted to them.
+
+    With a `lasts` of 1 there is no noise: everything could have been followed.
+    """
+    make, lines = case_maker(seen, lasts=lasts)
+    return make(lines)
 
 
 def case_maker(
-    seen: Observations, rows: Ints | None = None
+    seen: Observations, rows: Ints | None = None, lasts: int = LASTS
 ) -> tuple[Callable[[Lines], Case], Lines]:
     """Return the fitted lines, and what makes the case of any other lines through the data."""
     lines = fit(seen)
     known = seen.known
     fitted = lines.times_at(seen.sizes)
     ratios = np.where(known, seen.times / np.where(known, fitted, 1.0), np.nan)
-    lasting = np.stack([running_median(column, LASTS) for column in ratios.T], axis=1)
+    lasting = np.stack([running_median(column, lasts) for column in ratios.T], axis=1)
     lasting = np.where(np.isnan(lasting), 1.0, lasting)
     noise = np.where(known, ratios / lasting, 1.0)
     chosen = np.arange(len(ratios)) if rows is None else rows
     lasting, noise, sizes = lasting[chosen], noise[chosen], seen.sizes[chosen]
     worked = known[chosen]
+    whole = (known | (seen.sizes == 0)).all(axis=1)
+    took = np.where(whole, np.max(np.where(known, seen.times, 0.0), axis=1), np.nan)[chosen]
 
     def make(other: Lines) -> Case:
         # The times stay those recorded: what a line explains less, conditions explain more.
@@ -63,6 +68,6 @@ def case_maker(
             name="recorded", workers=seen.workers, curves=other.curves(), cap=seen.caps,
             environment=Recorded(slowdown, noise), total=seen.total, iterations=len(chosen),
         )  # fmt: skip
-        return Case(cluster, slowdown, np.zeros_like(slowdown), noise)
+        return Case(cluster, slowdown, np.zeros_like(slowdown), noise, took)
 
     return make, lines

@@ -48,6 +48,15 @@ def test_spikes_do_not_move_the_line():
     assert lines.slopes == pytest.approx(SLOPES)
 
 
+def test_spike_in_the_only_iteration_of_a_size_is_left_out():
+    sizes = [[16, 16], [30, 2], *([[24, 8], [20, 12]] * 10)]
+    spiked = seen(OFFSETS, SLOPES, sizes, noise=0.002)
+    times = spiked.times.copy()
+    times[1] *= 3
+    lines = fit(type(spiked)(spiked.workers, spiked.sizes, times, spiked.total))
+    assert lines.slopes == pytest.approx(SLOPES, rel=0.1)
+
+
 def test_sizes_that_follow_speeds_tell_nothing():
     assert not fit(seen(OFFSETS, SLOPES, VARIED, sizes_follow=True)).told.any()
 
