@@ -50,6 +50,7 @@ from evenstep.pytorch.making import make_boundary
 from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
+from evenstep.pytorch.recording import Log
 from evenstep.pytorch.reporting import Reporter
 from evenstep.pytorch.settings import Settings, choose_predictor, choose_sizes
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
@@ -66,9 +67,10 @@ class Balancer:
     what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
     `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
     into `comm_hook`. A `coordinator`, as `evenstep.connect` returns it, brings the plans of a
-    manager, by the settings of the job there. `log` is the run log that worker 0 writes. `name` is
-    what this worker is called in it, and found again by after a restart: the name in its job, or
-    its host and device, unless you say so.
+    manager, by the settings of the job there. `log` is the run log that worker 0 writes, or a list
+    of run logs and loggers (`evenstep.runlog.loggers`). `name` is what this worker is called in it,
+    and found again by after a restart: the name in its job, or its host and device, unless you say
+    so.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Balancer:
         checkpoint: Checkpoint | None = None,
         comm_hook: UserHook | None = None,
         coordinator: JobCoordinator | None = None,
-        log: str | None = None,
+        log: Log | None = None,
         name: str | None = None,
         summary: bool = True,
         warm_up: int = 2,

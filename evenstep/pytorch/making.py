@@ -13,7 +13,7 @@ from evenstep.pytorch.boundary import Boundary
 from evenstep.pytorch.coordinated_boundary import Away, CoordinatedBoundary
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.own_boundary import OwnBoundary
-from evenstep.pytorch.recording import make_recorder
+from evenstep.pytorch.recording import Log, make_recorder
 from evenstep.pytorch.settings import Settings
 
 
@@ -26,7 +26,7 @@ def make_boundary(
     handed: Handed,
     away: Away,
     delay: int,
-    log: str | None,
+    log: Log | None,
     source: str,
 ) -> Boundary:
     """Return the boundary of these members; worker 0 writes the run log, if there is to be one.
