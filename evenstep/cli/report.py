@@ -24,6 +24,9 @@ from evenstep.runlog.figures import figures_of
 from evenstep.runlog.page import page, series_of
 from evenstep.runlog.words import SOURCE_MEANS, sentences
 
+_BUDGET = 40 * 2**20
+"""Bytes of a run log that are looked at; more would draw the same pictures, only later."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", metavar="RUNLOG", help="a run log, docs/run_log.md")
@@ -32,6 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--plain", metavar="RUNLOG", help="run log of the same job without balancing, to compare"
+    )
+    parser.add_argument(
+        "--whole", action="store_true", help="look at every iteration, also of very long logs"
     )
     parser.add_argument("--png", metavar="FILE.png", help="also the plot of the run as a picture")
     parser.add_argument(
@@ -42,8 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.png is not None:
         check_format(args.png)
-    run_log = runlog.read(args.log)
-    plain = runlog.read(args.plain) if args.plain else None
+    budget = None if args.whole else _BUDGET
+    run_log = runlog.read(args.log, budget)
+    plain = runlog.read(args.plain, budget) if args.plain else None
     estimates = look_back(run_log)
     figures = figures_of(run_log, plain, estimates=estimates)
     output = _output(args)

@@ -64,6 +64,8 @@ class Figures:
     total: int
     workers: Sequence[str]
     num_iterations: int
+    num_skipped: int
+    """Iterations, of these, that were not looked at, as there are so many."""
     ended: bool
     """Whether the run says itself that it is over."""
     complete: bool
@@ -134,7 +136,9 @@ def figures_of(
     header = run_log.header
     return Figures(
         source=header.source, job=header.job, policy=header.policy, predictor=header.predictor,
-        total=header.total, workers=run_log.workers, num_iterations=run_log.num_iterations,
+        total=header.total, workers=run_log.workers,
+        num_iterations=run_log.num_iterations + run_log.num_skipped,
+        num_skipped=run_log.num_skipped,
         ended=run_log.ended, complete=run_log.complete, before_is=before_is, before=before,
         after=after, straggler=_straggler(run_log, plain, before or after), optimum=optimum,
         optimum_is=optimum_is, plain_estimate=plain_estimate,

@@ -9,6 +9,7 @@ from html import escape
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evenstep.core.arrays import Floats, Ints
 from evenstep.runlog.estimates import Estimates
 from evenstep.runlog.event_table import event_table
 from evenstep.runlog.figures import Figures, Phase
@@ -108,10 +109,7 @@ def series_of(
     length = run_log.num_iterations
     series: dict[str, ArrayLike] = {}
     if plain is not None:
-        times = np.full(length, np.nan)
-        known = plain.iteration_times[:length]
-        times[: len(known)] = known
-        series[figures.before_is] = times
+        series[figures.before_is] = _times_at(plain, run_log.iterations)
     elif estimates is not None and np.isfinite(estimates.plain).any():
         series["plain BSP, about"] = estimates.plain
     if estimates is not None and figures.optimum_is == "estimated":
@@ -119,6 +117,16 @@ def series_of(
     elif figures.optimum is not None:
         series["optimum"] = np.full(length, figures.optimum)
     return series
+
+
+def _times_at(run_log: RunLog, iterations: Ints) -> Floats:
+    """Return what a run took in these iterations, or in the next it has; NaN beyond its end."""
+    if run_log.num_iterations == 0:
+        return np.full(len(iterations), np.nan)
+    place = np.searchsorted(run_log.iterations, iterations)
+    inside = place < run_log.num_iterations
+    times = run_log.iteration_times[np.minimum(place, run_log.num_iterations - 1)]
+    return np.where(inside, times, np.nan)
 
 
 def _table(figures: Figures) -> str:

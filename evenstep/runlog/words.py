@@ -119,6 +119,12 @@ def _waiting(figures: Figures) -> Iterator[str]:
 
 
 def _state(figures: Figures) -> Iterator[str]:
+    if figures.num_skipped:
+        seen = figures.num_iterations - figures.num_skipped
+        yield (
+            f"Of {figures.num_iterations} iterations {seen} were looked at: the first and the last "
+            "ones, and some all along between them."
+        )
     if not figures.complete:
         yield "The log is cut off in the middle of a line; this is what comes before."
     elif not figures.ended:
