@@ -10,7 +10,7 @@ from evenstep.policies import make_policy
 from evenstep.runlog import RunLog
 
 WARM_UP = 2
-"""First iterations that are left out of a run log with many more."""
+"""First iterations that are left out of a run that was real, and has many more."""
 
 _ENTRIES = 200_000
 """Times (iterations x workers) that are looked at: the latest ones."""
@@ -25,7 +25,8 @@ def observations_of(run_log: RunLog) -> Observations:
     segment = run_log.segments[-1]
     length = len(segment.iterations)
     most = max(50, _ENTRIES // len(segment.workers))
-    first = WARM_UP if len(run_log.segments) == 1 and length > 5 * WARM_UP else 0
+    warms_up = run_log.header.source != "simulated" and len(run_log.segments) == 1
+    first = WARM_UP if warms_up and length > 5 * WARM_UP else 0
     rows = slice(max(first, length - most), None)
     remarks = []
     if len(run_log.segments) > 1:

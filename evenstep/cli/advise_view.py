@@ -10,7 +10,7 @@ from rich.text import Text
 
 from evenstep.advice import Advice
 from evenstep.advice.words import time_of
-from evenstep.cli.simulate_view import console
+from evenstep.cli.plain_console import console
 from evenstep.runlog.picture import readable
 
 _SHOWN = 40

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from evenstep.core.arrays import Floats
-from evenstep.errors import InvalidSetting, ManagerUnreachable
+from evenstep.errors import ManagerUnreachable
 from evenstep.manager.settings import Settings
 from evenstep.runlog import Event, Header, IterationRow, Record
 
@@ -46,12 +46,10 @@ class ManagerFollower:
         self._records: queue.SimpleQueue[Record] = queue.SimpleQueue()
         self._workers: tuple[str, ...] = ()
         self._iteration = -1
-        self._policy = Settings.policy
+        self._policies: dict[str, str] = {}
         self._stop = threading.Event()
         self.away: str | None = None
         """Why the manager cannot be heard at the moment; None while it can."""
-        self.other_jobs: set[str] = set()
-        """Jobs that are told of and not followed."""
         self._line, answer = self._connect()
         self._thread = threading.Thread(target=self._follow, args=(answer,), daemon=True)
         self._thread.start()
@@ -97,8 +95,11 @@ class ManagerFollower:
             try:
                 self._read(answer)
                 self.away = "it closed the connection"
-            except (OSError, http.client.HTTPException, ValueError, InvalidSetting) as problem:
+            except (OSError, http.client.HTTPException) as problem:
                 self.away = str(problem) or type(problem).__name__
+            except (ValueError, LookupError, TypeError) as problem:
+                # Anything may listen there, and say anything.
+                self.away = f"it says what no manager says ({type(problem).__name__}: {problem})"
             while not self._stop.wait(_AGAIN):
                 try:
                     self._line, answer = self._connect()
@@ -124,14 +125,14 @@ class ManagerFollower:
         job = told.get("job")
         if not isinstance(job, str):
             return
-        if self._job is None and told["event"] in ("created", "iteration"):
+        if told["event"] == "created":
+            self._policies[job] = str(told["settings"]["policy"])
+        if self._job is None and told["event"] == "iteration":
             self._job = job
         if job != self._job:
-            self.other_jobs.add(job)
-        elif told["event"] == "iteration":
+            return
+        if told["event"] == "iteration":
             self._iterated(told)
-        elif told["event"] == "created":
-            self._policy = str(told["settings"]["policy"])
         elif told["event"] == "begun":
             # The next iteration begins a run log of its own.
             self._workers = ()
@@ -145,7 +146,8 @@ class ManagerFollower:
         if workers != self._workers:
             self._workers = workers
             total = sum(told["batch_sizes"])
-            self._records.put(Header("measured", told["job"], workers, total, self._policy, ""))
+            policy = self._policies.get(told["job"], Settings.policy)
+            self._records.put(Header("measured", told["job"], workers, total, policy, ""))
         self._records.put(
             IterationRow(
                 self._iteration,

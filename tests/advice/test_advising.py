@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
-from evenstep.advice import advise, case_of_cluster
+from evenstep.advice import advise, case_of_cluster, observations_of
 from evenstep.clusters.named import make_cluster
 from evenstep.core.limits import Limits
 from evenstep.core.split import makespan, split_affine
+from evenstep.runlog import Event, RunLogBuilder, RunLogParser
 from tests.advice.examples import seen
+from tests.runlog.examples import header, row, text_of
 
 OFFSETS, SLOPES = np.array([0.02, 0.05, 0.1, 0.1]), np.array([0.001, 0.002, 0.004, 0.008])
 EVEN = np.full(4, 32)
@@ -111,3 +113,28 @@ def test_too_little_is_refused(changes, message):
     given = {"offsets": [0.1, 0.1], "slopes": [0.01, 0.01], "sizes": [[8, 8]] * 5} | changes
     with pytest.raises(ValueError, match=message):
         seen(**given)
+
+
+@pytest.mark.parametrize(("source", "expected"), [("measured", 18), ("simulated", 20)])
+def test_warm_up_of_a_real_run_is_left_out(source, expected):
+    parser, builder = RunLogParser(), RunLogBuilder()
+    text = text_of(header(source=source), *(row(k) for k in range(20)))
+    for record in parser.feed(text):
+        builder.add(record)
+    assert len(observations_of(builder.build()).times) == expected
+
+
+def test_run_whose_workers_changed_is_about_those_at_its_end():
+    parser, builder = RunLogParser(), RunLogBuilder()
+    leave = Event("leave", 4, worker="w1", workers=["w0", "w2"])
+    text = text_of(
+        header(workers=("w0", "w1", "w2")),
+        *(row(k, [8, 8, 16], [0.1, 0.1, 0.1]) for k in range(4)),
+        leave,
+        *(row(k, [16, 16], [0.1, 0.3], caps=[100, 20]) for k in range(4, 10)),
+    )
+    for record in parser.feed(text):
+        builder.add(record)
+    seen = observations_of(builder.build())
+    assert seen.workers == ("w0", "w2") and seen.caps.tolist() == [100, 20]
+    assert "Workers joined or left" in seen.remarks[0]

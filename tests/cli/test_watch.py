@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -135,4 +136,35 @@ def test_manager_that_wants_a_token_refuses_others(tmp_path):
             ManagerFollower(address, None, "wrong-wrong-wrong-wrong")
         follower = ManagerFollower(address, None, "correct-horse-battery")
         assert follower.away is None
+        follower.close()
+
+
+@pytest.fixture
+def impostor():
+    """Somebody who answers like a manager, and tells nonsense."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'event: iteration\ndata: {"event":"iteration","job":"x"}\n\n')
+
+        def log_message(self, *words):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_nonsense_is_told_and_tried_again(impostor):
+    follower = ManagerFollower(impostor)
+    try:
+        until(lambda: follower.away and "no manager says" in follower.away, "a word on nonsense")
+        assert follower.poll() == []
+    finally:
         follower.close()
