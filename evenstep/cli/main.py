@@ -5,8 +5,9 @@ A command is a module with a docstring, which ``--help`` shows, and two function
     add_arguments(parser)     says what it takes
     run(args) -> int          does it, and returns the exit code
 
-Exit codes: 0 done, 2 the user's mistake (one line, no traceback), 130 interrupted with Ctrl-C,
-141 the reader of our output went away. Anything else is a bug of ours and shows its traceback.
+Exit codes: 0 done, 1 what was looked at is not as it should be, 2 the user's mistake (one line, no
+traceback), 130 interrupted with Ctrl-C, 141 the reader of our output went away. Anything else is a
+bug of ours and shows its traceback.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ class Entry(NamedTuple):
 
 
 COMMANDS: dict[str, Entry] = {
+    "advise": Entry("evenstep.cli.advise", "say what balancing would gain, before using it"),
     "compare": Entry("evenstep.cli.compare", "train under several schemes, and compare them"),
     "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
+    "doctor": Entry("evenstep.cli.doctor", "look whether balanced training works here"),
     "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
     "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
     "report": Entry("evenstep.cli.report", "make a page that shows what happened in a run"),
     "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
+    "watch": Entry("evenstep.cli.watch", "watch a run while it goes on"),
 }
 
 EXTRAS: dict[str, str] = {

@@ -6,7 +6,7 @@ writes a page that needs nothing else to be looked at.
 examples:
   evenstep report run.jsonl
   evenstep report run.jsonl -o report.html --plain without-balancing.jsonl
-  evenstep report run.jsonl --json
+  evenstep report run.jsonl --png run.png --json
 """
 
 from __future__ import annotations
@@ -17,10 +17,15 @@ import sys
 from pathlib import Path
 
 from evenstep import runlog
+from evenstep.advice.retrospect import look_back
 from evenstep.errors import InvalidSetting
+from evenstep.runlog.drawing import check_format
 from evenstep.runlog.figures import figures_of
-from evenstep.runlog.page import page
+from evenstep.runlog.page import page, series_of
 from evenstep.runlog.words import SOURCE_MEANS, sentences
+
+_BUDGET = 40 * 2**20
+"""Bytes of a run log that are looked at; more would draw the same pictures, only later."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,23 +37,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plain", metavar="RUNLOG", help="run log of the same job without balancing, to compare"
     )
     parser.add_argument(
+        "--whole", action="store_true", help="look at every iteration, also of very long logs"
+    )
+    parser.add_argument("--png", metavar="FILE.png", help="also the plot of the run as a picture")
+    parser.add_argument(
         "--json", action="store_true", help="print the figures as JSON; a page only with -o"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    run_log = runlog.read(args.log)
-    plain = runlog.read(args.plain) if args.plain else None
-    figures = figures_of(run_log, plain)
+    if args.png is not None:
+        check_format(args.png)
+    budget = None if args.whole else _BUDGET
+    run_log = runlog.read(args.log, budget)
+    plain = runlog.read(args.plain, budget) if args.plain else None
+    estimates = look_back(run_log)
+    figures = figures_of(run_log, plain, estimates=estimates)
     output = _output(args)
     if output is not None:
-        output.write_text(page(figures, run_log, plain), encoding="utf-8")
+        output.write_text(page(figures, run_log, plain, estimates), encoding="utf-8")
+    if args.png is not None:
+        runlog.plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
     if args.json:
         json.dump(figures.as_json(), sys.stdout, indent=2)
         print()
         return 0
     print("\n".join([SOURCE_MEANS[figures.source], *sentences(figures)]))
     print(f"report: {output}")
+    if args.png is not None:
+        print(f"picture: {args.png}")
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from evenstep.cli.plain_console import console
 from evenstep.cli.workers_table import workers_table
 from evenstep.clusters.cluster import Cluster
 from evenstep.core.plan import Plan
@@ -90,7 +90,7 @@ def print_workers(outcome: Outcome, setup: Setup, seed: int) -> None:
     title = f"{_title(outcome.cluster, setup)}, seed {seed}: the last {last} iterations (simulated)"
     iteration_time = float(outcome.realised[-last:].mean())
     table = workers_table(title, outcome.cluster.workers, outcome.sizes[-1], times, iteration_time)
-    _console().print(table)
+    console().print(table)
 
 
 def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
@@ -107,7 +107,7 @@ def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
             continue
         value = figures[name]
         table.add_row(words, "never" if value is None and "settle" in name else _form(form, value))
-    _console().print(table)
+    console().print(table)
 
 
 def _form(form: str, value: float | None) -> str:
@@ -118,9 +118,3 @@ def _title(cluster: Cluster, setup: Setup) -> str:
     predictor = f" x {setup.predictor}" if setup.predictor else ""
     delay = f", {setup.delay} late" if setup.delay else ""
     return f"{cluster.name}: {cluster.num_workers} workers, {setup.policy}{predictor}{delay}"
-
-
-def _console() -> Console:
-    """Return a console for the result; plain and wide where it is not a terminal."""
-    console = Console()
-    return console if console.is_terminal else Console(width=100, file=sys.stdout)

@@ -15,23 +15,41 @@ _SHOWN_WORKERS = 32
 
 
 def workers_table(
-    title: str, workers: Sequence[str], sizes: Ints, times: Floats, iteration_time: float
+    title: str,
+    workers: Sequence[str],
+    sizes: Ints,
+    times: Floats,
+    iteration_time: float,
+    waiting: Floats | None = None,
+    cpu: Floats | None = None,
 ) -> Table:
-    """Make the table; of very many workers, it shows the slowest ones."""
+    """Make the table; of very many workers, it shows the slowest ones.
+
+    `waiting` and `cpu` have columns where they are known.
+    """
     table = Table(title=Text(title), title_justify="left")
     table.add_column("worker")
     table.add_column("batch size", justify="right")
     table.add_column("time", justify="right")
+    if waiting is not None:
+        table.add_column("waiting", justify="right")
+    if cpu is not None:
+        table.add_column("CPU", justify="right")
     table.add_column("working / waiting", no_wrap=True)
     scale, unit, digits = (1e3, "ms", 1) if iteration_time < 1 else (1.0, "s", 3)
+
+    def time(seconds: float) -> str:
+        return "-" if np.isnan(seconds) else f"{scale * seconds:.{digits}f} {unit}"
+
     shown = np.sort(np.argsort(-times, kind="stable")[:_SHOWN_WORKERS])
     for i in shown:
-        table.add_row(
-            Text(workers[i]),
-            str(sizes[i]),
-            "-" if np.isnan(times[i]) else f"{scale * times[i]:.{digits}f} {unit}",
-            _bar(float(times[i]), iteration_time),
-        )
+        cells = [time(times[i])]
+        if waiting is not None:
+            cells.append(time(waiting[i]))
+        if cpu is not None:
+            cells.append("-" if np.isnan(cpu[i]) else f"{cpu[i]:.0%}")
+        bar = _bar(float(times[i]), iteration_time)
+        table.add_row(Text(workers[i]), str(sizes[i]), *cells, bar)
     left_out = len(times) - len(shown)
     if left_out:
         table.caption = f"and {left_out} faster workers"

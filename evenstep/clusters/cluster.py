@@ -101,13 +101,20 @@ class Cluster:
         """Return the best sizes for who knows the noise too."""
         return self._best(at, at.noise)
 
-    def _best(self, at: Conditions, noise: Floats) -> Ints:
-        def largest(level: float) -> Ints:
-            time = level / noise
-            left = time if self.overlapped else time - at.communication
-            sizes = self.curves.largest_within(left / at.slowdown)
-            sizes = np.where(time < at.communication, -1.0, sizes)
-            # A size that is met exactly must not be lost to a rounding error.
-            return np.floor(np.minimum(sizes, self.total) * (1 + 1e-12)).astype(np.int64)
+    def largest(self, times: Floats, at: Conditions) -> Ints:
+        """Return the largest size with which each worker is through in its time, noise apart.
 
-        return split_monotone(self.total, largest, self.limits.tighten(cap=self.cap))
+        At most the total; negative where no size is.
+        """
+        left = times if self.overlapped else times - at.communication
+        sizes = self.curves.largest_within(left / at.slowdown)
+        sizes = np.where(times < at.communication, -1.0, sizes)
+        # A size that is met exactly must not be lost to a rounding error.
+        return np.floor(np.minimum(sizes, self.total) * (1 + 1e-12)).astype(np.int64)
+
+    def _best(self, at: Conditions, noise: Floats) -> Ints:
+        return split_monotone(
+            self.total,
+            lambda level: self.largest(level / noise, at),
+            self.limits.tighten(cap=self.cap),
+        )

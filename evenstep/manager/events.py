@@ -178,6 +178,7 @@ def _figures(kind: str, boundary: Boundary | None) -> dict[str, Any]:
         "batch_sizes": reports.batch_sizes.tolist(),
         "times": _known(reports.times),
         "waiting": _known(boundary.waiting),
+        "cpu": _known(reports.cpu),
         "next_plan": plan.number,
         "next_speeds": _known(boundary.predicted_speeds),
     }

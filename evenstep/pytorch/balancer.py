@@ -54,6 +54,7 @@ from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.job import check_coordinator, name_in
 from evenstep.training.making import make_boundary
+from evenstep.training.recording import Log
 from evenstep.training.reporting import Reporter
 from evenstep.training.settings import Settings, choose_predictor, choose_sizes
 from evenstep.transports.slots import WIDTH, Row, digest
@@ -67,9 +68,10 @@ class Balancer:
     what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
     `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
     into `comm_hook`. A `coordinator`, as `evenstep.connect` returns it, brings the plans of a
-    manager, by the settings of the job there. `log` is the run log that worker 0 writes. `name` is
-    what this worker is called in it, and found again by after a restart: the name in its job, or
-    its host and device, unless you say so.
+    manager, by the settings of the job there. `log` is the run log that worker 0 writes, or a list
+    of run logs and loggers (`evenstep.runlog.loggers`). `name` is what this worker is called in it,
+    and found again by after a restart: the name in its job, or its host and device, unless you say
+    so.
     """
 
     def __init__(
@@ -89,7 +91,7 @@ class Balancer:
         checkpoint: Checkpoint | None = None,
         comm_hook: UserHook | None = None,
         coordinator: JobCoordinator | None = None,
-        log: str | None = None,
+        log: Log | None = None,
         name: str | None = None,
         summary: bool = True,
         warm_up: int = 2,

@@ -41,12 +41,12 @@ class RunLogBuilder:
                 self._segments.append(_Rows(self._workers))
             self._segments[-1].add(record)
 
-    def build(self, complete: bool = True) -> RunLog:
+    def build(self, complete: bool = True, num_skipped: int = 0) -> RunLog:
         """Return the run log; RunLogError where there is no header yet."""
         if self._header is None:
             raise RunLogError("a run log must begin with a header, got none")
         segments = tuple(rows.segment() for rows in self._segments)
-        return RunLog(self._header, segments, tuple(self._events), complete)
+        return RunLog(self._header, segments, tuple(self._events), complete, num_skipped)
 
 
 class _Rows:

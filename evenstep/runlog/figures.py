@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core.arrays import Floats
+from evenstep.runlog.estimates import Estimates
 from evenstep.runlog.picture import waiting_of
 from evenstep.runlog.run_log import RunLog
 from evenstep.runlog.thinning import median
@@ -63,6 +64,8 @@ class Figures:
     total: int
     workers: Sequence[str]
     num_iterations: int
+    num_skipped: int
+    """Iterations, of these, that were not looked at, as there are so many."""
     ended: bool
     """Whether the run says itself that it is over."""
     complete: bool
@@ -74,6 +77,10 @@ class Figures:
     straggler: Straggler | None
     optimum: float | None
     """The best possible iteration time, in seconds, where somebody knows it."""
+    optimum_is: str
+    """`known`, or `estimated` by lines fitted to the run itself."""
+    plain_estimate: float | None
+    """Iteration time of plain BSP, in seconds, by the same lines."""
 
     @property
     def speedup(self) -> float | None:
@@ -97,9 +104,15 @@ class Figures:
 
 
 def figures_of(
-    run_log: RunLog, plain: RunLog | None = None, optimum: float | None = None
+    run_log: RunLog,
+    plain: RunLog | None = None,
+    optimum: float | None = None,
+    estimates: Estimates | None = None,
 ) -> Figures:
-    """Return the figures of a run log; `plain` is that of the same job without balancing."""
+    """Return the figures of a run log; `plain` is that of the same job without balancing.
+
+    `estimates` say what other sizes would have taken, where nobody knows.
+    """
     plans = np.concatenate([np.zeros(0, int), *(segment.plans for segment in run_log.segments)])
     at_first = plans == plans[0] if len(plans) else np.zeros(0, bool)
     changed = not at_first.all()
@@ -111,14 +124,31 @@ def figures_of(
     elif changed:
         before = _phase(run_log, at_first)
         before_is = "even batch sizes at the start" if _is_even(before) else "the first plan"
-    after = _phase(run_log, late & ~at_first if changed else np.ones(len(plans), bool))
+    settled = late & ~at_first if changed else np.ones(len(plans), bool)
+    after = _phase(run_log, settled)
+    optimum_is = "" if optimum is None else "known"
+    plain_estimate = None
+    if estimates is not None:
+        plain_estimate = _typical(estimates.plain[settled])
+        if optimum is None:
+            optimum = _typical(estimates.optimum[settled])
+            optimum_is = "" if optimum is None else "estimated"
     header = run_log.header
     return Figures(
         source=header.source, job=header.job, policy=header.policy, predictor=header.predictor,
-        total=header.total, workers=run_log.workers, num_iterations=run_log.num_iterations,
+        total=header.total, workers=run_log.workers,
+        num_iterations=run_log.num_iterations + run_log.num_skipped,
+        num_skipped=run_log.num_skipped,
         ended=run_log.ended, complete=run_log.complete, before_is=before_is, before=before,
         after=after, straggler=_straggler(run_log, plain, before or after), optimum=optimum,
+        optimum_is=optimum_is, plain_estimate=plain_estimate,
     )  # fmt: skip
+
+
+def _typical(times: Floats) -> float | None:
+    """Return the median of what is known, None where nothing is."""
+    typical = float(median(times, axis=0)) if len(times) else math.nan
+    return typical if math.isfinite(typical) else None
 
 
 def _name_of(plain: RunLog) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import tempfile
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from evenstep.core.arrays import Floats, Ints
+from evenstep.runlog.estimates import Estimates
+from evenstep.runlog.event_table import event_table
 from evenstep.runlog.figures import Figures, Phase
 from evenstep.runlog.picture import readable
-from evenstep.runlog.plot import plot
+from evenstep.runlog.pictures import pictures
 from evenstep.runlog.run_log import RunLog
 from evenstep.runlog.words import SOURCE_MEANS, duration, sentences
 
@@ -37,13 +37,19 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { padding: .3rem .75rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule) }
 th:first-child, td:first-child { text-align: left }
+.events td, .events th { text-align: left; white-space: normal }
 th[colspan] { text-align: center } .wide + .pale { margin-top: .75rem }
 """
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
-def page(figures: Figures, run_log: RunLog, plain: RunLog | None = None) -> str:
+def page(
+    figures: Figures,
+    run_log: RunLog,
+    plain: RunLog | None = None,
+    estimates: Estimates | None = None,
+) -> str:
     """Return the report of a run; everything that comes from a log is escaped."""
     title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(figures))
@@ -56,9 +62,10 @@ def page(figures: Figures, run_log: RunLog, plain: RunLog | None = None) -> str:
         f'<p class="source">{escape(SOURCE_MEANS[figures.source])}</p>'
         f'<p class="pale">{escape(_details(figures))}</p>\n'
         f'<div class="tiles">{_tiles(figures)}</div>\n{words}\n'
-        f"<h2>The run</h2>{_picture(figures, run_log, plain)}\n"
+        f"{pictures(run_log, series_of(figures, run_log, plain, estimates))}\n"
         f'<h2>Workers</h2><div class="wide">{_table(figures)}</div>\n'
-        f'<p class="pale">{escape(_REMARK)}</p></body></html>\n'
+        f'<p class="pale">{escape(_REMARK)}</p>\n'
+        f'<h2>Events</h2><div class="wide">{event_table(run_log)}</div></body></html>\n'
     )
 
 
@@ -87,36 +94,39 @@ def _tiles(figures: Figures) -> str:
     if speedup is not None:
         tiles.append(("times faster", f"{speedup:.2f}"))
     if figures.above_optimum is not None:
-        tiles.append(("above the optimum", f"{figures.above_optimum:.1%}"))
+        about = "about " if figures.optimum_is == "estimated" else ""
+        tiles.append(("above the optimum", f"{about}{max(0.0, figures.above_optimum):.1%}"))
     return "".join(f'<div class="tile"><b>{escape(b)}</b>{escape(a)}</div>' for a, b in tiles)
 
 
-def series_of(figures: Figures, run_log: RunLog, plain: RunLog | None) -> dict[str, ArrayLike]:
-    """Return the iteration times to compare a run's with in its plot."""
+def series_of(
+    figures: Figures,
+    run_log: RunLog,
+    plain: RunLog | None,
+    estimates: Estimates | None = None,
+) -> dict[str, ArrayLike]:
+    """Return the iteration times to compare a run's with in its plot: known ones, or estimates."""
     length = run_log.num_iterations
     series: dict[str, ArrayLike] = {}
     if plain is not None:
-        times = np.full(length, np.nan)
-        known = plain.iteration_times[:length]
-        times[: len(known)] = known
-        series[figures.before_is] = times
-    if figures.optimum is not None:
+        series[figures.before_is] = _times_at(plain, run_log.iterations)
+    elif estimates is not None and np.isfinite(estimates.plain).any():
+        series["plain BSP, about"] = estimates.plain
+    if estimates is not None and figures.optimum_is == "estimated":
+        series["optimum, about"] = estimates.optimum
+    elif figures.optimum is not None:
         series["optimum"] = np.full(length, figures.optimum)
     return series
 
 
-def _picture(figures: Figures, run_log: RunLog, plain: RunLog | None) -> str:
+def _times_at(run_log: RunLog, iterations: Ints) -> Floats:
+    """Return what a run took in these iterations, or in the next it has; NaN beyond its end."""
     if run_log.num_iterations == 0:
-        return "<p>There is nothing to draw yet.</p>"
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "run.svg")
-        try:
-            plot(run_log, path, series_of(figures, run_log, plain))
-        except ImportError as missing:
-            return f"<p>There is no picture: {escape(str(missing))}</p>"
-        data = base64.b64encode(path.read_bytes()).decode()
-    words = "Batch sizes, batch processing times and iteration times along the run"
-    return f'<img alt="{words}" src="data:image/svg+xml;base64,{data}">'
+        return np.full(len(iterations), np.nan)
+    place = np.searchsorted(run_log.iterations, iterations)
+    inside = place < run_log.num_iterations
+    times = run_log.iteration_times[np.minimum(place, run_log.num_iterations - 1)]
+    return np.where(inside, times, np.nan)
 
 
 def _table(figures: Figures) -> str:

@@ -31,7 +31,7 @@ OWN = "this run"
 
 def draw_sizes(axes: Axes, numbers: Numbers, picture: Picture) -> None:
     steps = picture.every == 1
-    _draw_workers(axes, numbers, picture, picture.sizes, window=1, steps=steps)
+    draw_workers(axes, numbers, picture, picture.sizes, window=1, steps=steps)
 
 
 def draw_times(axes: Axes, numbers: Numbers, picture: Picture) -> None:
@@ -39,7 +39,7 @@ def draw_times(axes: Axes, numbers: Numbers, picture: Picture) -> None:
     through = worked + running_mean(picture.waited, picture.window)
     label = "waiting\n(mean of the workers)"
     axes.fill_between(picture.at, worked, through, color=SHADE, lw=0, label=label)
-    _draw_workers(axes, numbers, picture, picture.times, picture.window)
+    draw_workers(axes, numbers, picture, picture.times, picture.window)
 
 
 def draw_iteration_times(axes: Axes, numbers: Numbers, picture: Picture) -> None:
@@ -69,9 +69,10 @@ def iteration_times_title(numbers: Numbers) -> str:
     return "Iteration times: median of " + ", ".join(known)
 
 
-def _draw_workers(
+def draw_workers(
     axes: Axes, numbers: Numbers, picture: Picture, matrix: Floats, window: int, steps: bool = False
 ) -> None:
+    """Draw a quantity of the workers: a line each where they are few, otherwise bands."""
     colours: Sequence[str] = COLOURS
     if numbers.num_workers > FEW:
         colours = ROLE_COLOURS

@@ -14,6 +14,8 @@ Record = Header | IterationRow | Event
 MAX_LINE = 2**26
 """Bytes of the longest line that is believed to be one: enough for a million workers."""
 
+_ROW = b'{"iteration":'
+
 
 class RunLogParser:
     """Turns the text of a run log into records, whatever pieces it comes in.
@@ -36,6 +38,10 @@ class RunLogParser:
         self._last_iteration = -1
         self._damage: RunLogError | None = None
         self.header: Header | None = None
+        self.every = 1
+        """Of rows, one in so many is looked at; the others are passed over, whatever they hold."""
+        self.num_skipped = 0
+        """Rows that were passed over."""
         self.workers: tuple[str, ...] = ()
         """The workers now: the order of the arrays of the next row."""
 
@@ -79,7 +85,7 @@ class RunLogParser:
         return self.feed("\n")
 
     def _take(self, line: bytes) -> Record | None:
-        if not line.strip():
+        if not line.strip() or self._is_skipped(line):
             return None
         data = object_of(line)
         if self.header is None:
@@ -97,6 +103,13 @@ class RunLogParser:
             )
         self._last_iteration = row.iteration
         return row
+
+    def _is_skipped(self, line: bytes) -> bool:
+        """Whether a line is a row, as our writer begins them, that is not looked at."""
+        if self.every == 1 or not line.startswith(_ROW) or self._line % self.every == 0:
+            return False
+        self.num_skipped += 1
+        return True
 
     def _take_event(self, event: Event) -> Event:
         if event.workers is not None:

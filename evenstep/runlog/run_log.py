@@ -72,6 +72,8 @@ class RunLog:
     events: tuple[Event, ...]
     complete: bool
     """False where the last line is cut, and left out here."""
+    num_skipped: int = 0
+    """Iterations that are in the file, and were passed over."""
 
     @property
     def ended(self) -> bool:

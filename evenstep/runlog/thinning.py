@@ -49,9 +49,12 @@ def running_mean(series: Floats, window: int) -> Floats:
 
 def median(values: Floats, axis: int) -> Floats:
     """Return the median of what is known along an axis, NaN where nothing is."""
-    nothing = np.isnan(values).all(axis=axis)
-    filled = np.where(np.expand_dims(nothing, axis), 0.0, values)
-    return np.where(nothing, np.nan, np.nanmedian(filled, axis=axis))
+    # Sorted, what is unknown comes last; numpy's nanmedian takes many times as long.
+    ordered = np.sort(values, axis=axis)
+    last = np.expand_dims(np.maximum((~np.isnan(ordered)).sum(axis=axis) - 1, 0), axis)
+    lower, upper = (np.take_along_axis(ordered, at, axis) for at in (last // 2, (last + 1) // 2))
+    middle: Floats = np.squeeze(lower + (upper - lower) / 2, axis=axis)
+    return middle
 
 
 def mean(values: Floats, axis: int) -> Floats:
@@ -71,7 +74,10 @@ def quantiles(matrix: Floats) -> Floats:
     known = ~np.isnan(matrix).all(axis=1)
     bands = np.full((5, len(matrix)), np.nan)
     if known.any():
-        bands[:, known] = np.nanquantile(matrix[known], (0.05, 0.25, 0.5, 0.75, 0.95), axis=1)
+        rows = matrix[known]
+        # Row by row is slow, and seldom needed.
+        quantile = np.nanquantile if np.isnan(rows).any() else np.quantile
+        bands[:, known] = quantile(rows, (0.05, 0.25, 0.5, 0.75, 0.95), axis=1)
     return bands
 
 

@@ -19,7 +19,10 @@ _EQUAL = 1.05
 
 def sentences(figures: Figures) -> list[str]:
     """Return what happened in a run, the most important first."""
-    return [*_straggler(figures), *_iteration(figures), *_waiting(figures), *_state(figures)]
+    return [
+        *_straggler(figures), *_iteration(figures), *_plain(figures), *_waiting(figures),
+        *_state(figures),
+    ]  # fmt: skip
 
 
 def duration(seconds: float) -> str:
@@ -53,8 +56,7 @@ def _iteration(figures: Figures) -> Iterator[str]:
     if after is None:
         yield "No iteration has a known time yet."
         return
-    above = figures.above_optimum
-    best = "" if above is None else f", {above:.1%} above the optimum"
+    best = _best(figures)
     if before is None or speedup is None:
         yield f"An iteration took {duration(after.iteration_time)}{best}."
     elif speedup > 1:
@@ -69,6 +71,37 @@ def _iteration(figures: Figures) -> Iterator[str]:
             f"({readable(figures.before_is, 60)}), and {duration(after.iteration_time)} "
             f"balanced{best}."
         )
+
+
+def _best(figures: Figures) -> str:
+    """Return how far the iteration time is from the optimum, to go on a sentence."""
+    above = figures.above_optimum
+    if above is None:
+        return ""
+    about = "about " if figures.optimum_is == "estimated" else ""
+    if above < 0.0005:
+        return ", which is the optimum" if not about else ", about the optimum"
+    return f", {about}{above:.1%} above the optimum"
+
+
+def _plain(figures: Figures) -> Iterator[str]:
+    """Say what plain BSP would take, where no iteration shows it."""
+    after, plain = figures.after, figures.plain_estimate
+    if figures.before is not None or after is None or plain is None:
+        return
+    ratio = plain / after.iteration_time
+    if ratio > _EQUAL:
+        yield (
+            f"With plain BSP it would have taken about {duration(plain)} (estimated by lines "
+            f"fitted to the run): {ratio:.2f} times as long."
+        )
+    elif figures.optimum is not None and figures.optimum_is == "estimated":
+        saved = 1 - figures.optimum / after.iteration_time
+        if saved > 1 - 1 / _EQUAL:
+            yield (
+                f"Balancing would save about {saved:.0%} of it (estimated by lines fitted to the "
+                "run; evenstep advise says more)."
+            )
 
 
 def _waiting(figures: Figures) -> Iterator[str]:
@@ -86,6 +119,12 @@ def _waiting(figures: Figures) -> Iterator[str]:
 
 
 def _state(figures: Figures) -> Iterator[str]:
+    if figures.num_skipped:
+        seen = figures.num_iterations - figures.num_skipped
+        yield (
+            f"Of {figures.num_iterations} iterations {seen} were looked at: the first and the last "
+            "ones, and some all along between them."
+        )
     if not figures.complete:
         yield "The log is cut off in the middle of a line; this is what comes before."
     elif not figures.ended:

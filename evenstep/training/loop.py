@@ -29,6 +29,7 @@ from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.training.making import make_boundary
 from evenstep.training.meeting import Meeting, require_agreement, tell
 from evenstep.training.names import choose_names
+from evenstep.training.recording import Log
 from evenstep.training.reporting import Reporter
 from evenstep.training.settings import Settings, choose_predictor, choose_sizes
 from evenstep.training.sizes import check_sizes
@@ -57,7 +58,7 @@ class Loop:
         maximum: int | Sequence[int] | None = None,
         granularity: int | None = None,
         coordinator: JobCoordinator | None = None,
-        log: str | None = None,
+        log: Log | None = None,
         name: str | None = None,
         summary: bool = True,
         warm_up: int = 2,

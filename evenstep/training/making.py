@@ -11,7 +11,7 @@ from evenstep.training.boundary import Boundary
 from evenstep.training.coordinated_boundary import Away, CoordinatedBoundary
 from evenstep.training.meeting import Meeting
 from evenstep.training.own_boundary import OwnBoundary
-from evenstep.training.recording import make_recorder
+from evenstep.training.recording import Log, make_recorder
 from evenstep.training.settings import Settings
 
 
@@ -23,7 +23,7 @@ def make_boundary(
     meeting: Meeting,
     away: Away,
     delay: int,
-    log: str | None,
+    log: Log | None,
     source: str,
     job: str = "ddp",
 ) -> Boundary:

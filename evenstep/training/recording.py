@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+import os
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,15 +16,35 @@ from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.policies import short_form
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
+from evenstep.runlog.loggers import Logger
+
+T = TypeVar("T")
+
+
+Output = str | os.PathLike[str] | Logger
+Log = Output | Sequence[Output]
+"""Where a training is recorded: the path of a run log, a logger, or several of them."""
+
+_log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """Writes each iteration once its reports are known; an error of the disk ends the log only."""
+    """Writes each iteration once its reports are known.
 
-    def __init__(self, path: str, header: Header) -> None:
-        self._writer: RunLogWriter | None = RunLogWriter(path, header)
+    A run log or logger that fails ends, with a warning; the training and the others go on.
+    """
+
+    def __init__(self, log: Log, header: Header) -> None:
+        self._workers = tuple(header.workers)
+        outputs = [log] if isinstance(log, str) or not isinstance(log, Sequence) else log
+        self._writers: list[RunLogWriter] = []
+        self._loggers: list[Logger] = []
+        for output in outputs:
+            if isinstance(output, (str, os.PathLike)):
+                self._writers.append(RunLogWriter(output, header))
+            else:
+                self._loggers.append(output)
         self._before: Reports | None = None
-        self.failure: OSError | None = None
 
     def record(
         self, reports: Reports, plan: Plan, sizes: Ints, iteration: int, start: float
@@ -48,37 +70,53 @@ class Recorder:
             memory=None if before is None else before.memory,
             device_memory=reports.device_memory,
         )
-        with self._writing() as writer:
-            if writer is not None:
-                writer.plan(plan, iteration)
-                writer.iteration(row)
+        workers = self._workers
+        self._writers = [w for w in self._writers if _works(w, lambda w: _write(w, row, plan))]
+        self._loggers = [o for o in self._loggers if _works(o, lambda o: o.iteration(row, workers))]
 
     def note(self, iteration: int, text: str) -> None:
         """Write what happened at the boundary of an iteration."""
-        with self._writing() as writer:
-            if writer is not None:
-                writer.event(Event("note", iteration, text=text))
+        event = Event("note", iteration, text=text)
+        self._writers = [w for w in self._writers if _works(w, lambda w: w.event(event))]
 
     def close(self, iteration: int) -> None:
-        with self._writing() as writer:
-            if writer is not None:
-                writer.event(Event("end", iteration))
-                writer.close()
-        self._writer = None
+        """End the run logs, and let the loggers write what is left."""
+        for writer in self._writers:
+            _works(writer, lambda writer: _end(writer, iteration))
+        for logger in self._loggers:
+            _works(logger, lambda logger: logger.close())
+        self._writers, self._loggers = [], []
 
-    @contextmanager
-    def _writing(self) -> Iterator[RunLogWriter | None]:
-        try:
-            yield self._writer
-        except OSError as error:
-            self.failure, self._writer = error, None
+
+def _works(output: T, act: Callable[[T], None]) -> bool:
+    """Do something with an output, and return whether it went well.
+
+    What other people's loggers raise is anything; of a run log of ours, the disk may be full.
+    """
+    expected = OSError if isinstance(output, RunLogWriter) else Exception
+    try:
+        act(output)
+    except expected as error:
+        _log.warning("%s ends, as it failed: %s", type(output).__name__, error)
+        return False
+    return True
+
+
+def _write(writer: RunLogWriter, row: IterationRow, plan: Plan) -> None:
+    writer.plan(plan, row.iteration)
+    writer.iteration(row)
+
+
+def _end(writer: RunLogWriter, iteration: int) -> None:
+    writer.event(Event("end", iteration))
+    writer.close()
 
 
 def make_recorder(
-    path: str | None, balancer: Balancer, source: str, mode: str, predictor: str, job: str = "ddp"
+    log: Log | None, balancer: Balancer, source: str, mode: str, predictor: str, job: str = "ddp"
 ) -> Recorder | None:
-    """Return the recorder of a training with the settings of a balancer, if it has a path."""
-    if path is None:
+    """Return the recorder of a training with the settings of a balancer, if it has a log."""
+    if not log:
         return None
     header = Header(
         source=source,
@@ -90,4 +128,4 @@ def make_recorder(
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings={"mode": mode},
     )
-    return Recorder(path, header)
+    return Recorder(log, header)

@@ -1,0 +1,121 @@
+"""Watch a run while it goes on: a live table of its workers.
+
+Follows a run log that grows, or a job of a manager. Shows each worker's batch size, batch
+processing time, waiting and CPU, and the iteration time now beside what plain BSP and the optimum
+would take, by lines fitted along the way. Plain lines where there is no terminal. Ends with the
+run.
+
+examples:
+  evenstep watch run.jsonl
+  evenstep watch --manager 127.0.0.1:7412 --job resnet
+  evenstep watch --manager node7:7412 --token-file token --tls-ca cert.pem
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from evenstep.cli.arguments import positive
+from evenstep.cli.following import Follower
+from evenstep.cli.watch_view import WatchView
+from evenstep.cli.watched import Watched
+from evenstep.errors import InvalidSetting
+from evenstep.runlog import Record
+
+_POLL = 0.2
+_SETTLE = 3
+"""Polls after the end of a run in which another one may begin, as when a manager tells the past."""
+
+
+class Source(Protocol):
+    """Where records come from."""
+
+    def poll(self) -> list[Record]: ...
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("log", nargs="?", metavar="RUNLOG", help="a run log; it may still come")
+    parser.add_argument(
+        "--manager", metavar="HOST:PORT", help="where a manager shows its events; its --http"
+    )
+    parser.add_argument("--job", metavar="JOB", help="of the manager; default: the first that runs")
+    parser.add_argument("--token-file", metavar="FILE", help="the token of the manager")
+    parser.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
+    parser.add_argument(
+        "--every", type=positive, default=5.0, metavar="S", help="between plain lines; 5 s"
+    )
+    parser.add_argument(
+        "--patience", type=positive, default=300.0, metavar="S",
+        help="how long a manager may be away, or a log may not be there; 300 s",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    if (args.log is None) == (args.manager is None):
+        got = "neither" if args.log is None else "both"
+        raise InvalidSetting(f"give either RUNLOG or --manager HOST:PORT, got {got}")
+    if args.manager is not None:
+        return _watch_manager(args)
+    for name in ("job", "token_file", "tls_ca"):
+        if getattr(args, name) is not None:
+            raise InvalidSetting(f"--{name.replace('_', '-')} goes with --manager, got a run log")
+    with WatchView(args.every) as view:
+        return _watch(Follower(args.log), view, lambda: _missing(args.log), args.patience)
+
+
+def _watch_manager(args: argparse.Namespace) -> int:
+    from evenstep.cli.manager_events import ManagerFollower
+    from evenstep.manager.access import (
+        DEFAULT_HTTP_PORT,
+        client_context,
+        parse_address,
+        read_token,
+    )
+
+    follower = ManagerFollower(
+        parse_address(args.manager, DEFAULT_HTTP_PORT),
+        args.job,
+        read_token(args.token_file) if args.token_file else None,
+        client_context(args.tls_ca) if args.tls_ca else None,
+    )
+    try:
+        with WatchView(args.every) as view:
+            return _watch(follower, view, lambda: _away(follower.away), args.patience)
+    finally:
+        follower.close()
+
+
+def _watch(
+    source: Source, view: WatchView, trouble: Callable[[], str | None], patience: float
+) -> int:
+    """Show what comes until the run ends, or until what it comes from is away for too long."""
+    watched, polls_since_end, well_at = Watched(), 0, time.monotonic()
+    while polls_since_end <= _SETTLE:
+        records = source.poll()
+        watched.take(records)
+        problem = trouble()
+        now = time.monotonic()
+        if problem is None:
+            well_at = now
+        view.show(watched, problem)
+        if now > well_at + patience:
+            view.end(watched)
+            print(f"evenstep: gave up after {patience:g} s: {problem}", file=sys.stderr)
+            return 1
+        polls_since_end = polls_since_end + 1 if watched.ended else 0
+        time.sleep(_POLL)
+    view.end(watched)
+    return 0
+
+
+def _away(why: str | None) -> str | None:
+    return None if why is None else f"the manager is away: {why}"
+
+
+def _missing(log: str) -> str | None:
+    return None if Path(log).exists() else f"{log} is not there yet"

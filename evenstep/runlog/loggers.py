@@ -1,0 +1,125 @@
+"""Loggers: the figures of a run where people already look, through their own writers.
+
+Each takes what the user has made anyway, so that nothing else has to be installed:
+
+    TensorBoard(SummaryWriter())     torch.utils.tensorboard, or anything with add_scalar
+    WeightsAndBiases(wandb.init())   a run, or anything with log
+    MLflow(mlflow)                   the module, a client's run, or anything with log_metrics
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from evenstep.core.arrays import Floats
+from evenstep.runlog.iteration_row import IterationRow
+from evenstep.runlog.picture import waiting_of
+
+_MANY = 64
+"""Workers up to which each has scalars of its own; of more, only the job has."""
+
+
+class Logger(Protocol):
+    """Takes every iteration of a run; an error that it raises ends it, and not the training."""
+
+    def iteration(self, row: IterationRow, workers: Sequence[str], /) -> None:
+        """Write the figures of an iteration."""
+
+    def close(self) -> None:
+        """Write what is left; the writer itself stays its owner's to close."""
+
+
+def scalars_of(row: IterationRow, workers: Sequence[str]) -> dict[str, float]:
+    """Return the figures of an iteration by name; what is unknown is left out.
+
+    >>> row = IterationRow(0, plan=0, start=0.0, batch_sizes=[8, 24], times=[0.1, 0.4])
+    >>> scalars_of(row, ["a", "b"])["evenstep/iteration_time"]
+    0.4
+    """
+    times = row.times
+    waiting = times * math.nan if row.waiting is None else row.waiting
+    if not any(map(math.isfinite, times.tolist())):
+        return {}
+    waiting = waiting_of(waiting[None], times[None])[0]
+    worked, waited = (_sum(values) for values in (times, waiting))
+    scalars = {
+        "evenstep/iteration_time": max(t + w for t, w in _both(times, waiting)),
+        "evenstep/waiting_share": waited / (waited + worked) if waited + worked > 0 else 0.0,
+        "evenstep/plan": float(row.plan),
+    }
+    if len(workers) <= _MANY:
+        quantities = {
+            "batch_size": row.batch_sizes, "time": times, "waiting": waiting, "speed": row.speeds,
+            "predicted_speed": row.predicted_speeds, "cpu": row.cpu, "memory": row.memory,
+        }  # fmt: skip
+        for name, values in quantities.items():
+            if values is not None:
+                pairs = zip(workers, values.tolist(), strict=True)
+                scalars |= {f"evenstep/{name}/{worker}": float(value) for worker, value in pairs}
+    return {name: value for name, value in scalars.items() if math.isfinite(value)}
+
+
+class TensorBoard:
+    """Writes scalars with a SummaryWriter, one in `every` iterations."""
+
+    def __init__(self, writer: Any, every: int = 1) -> None:
+        self._writer, self._every = writer, every
+
+    def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
+        if row.iteration % self._every == 0:
+            for name, value in scalars_of(row, workers).items():
+                self._writer.add_scalar(name, value, row.iteration)
+
+    def close(self) -> None:
+        self._writer.flush()
+
+
+class WeightsAndBiases:
+    """Logs to a run of Weights & Biases, one in `every` iterations.
+
+    The iteration is a figure of its own, `evenstep/iteration`: the run's steps stay the user's.
+    """
+
+    def __init__(self, run: Any, every: int = 1) -> None:
+        self._run, self._every = run, every
+
+    def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
+        if row.iteration % self._every == 0:
+            self._run.log({"evenstep/iteration": row.iteration, **scalars_of(row, workers)})
+
+    def close(self) -> None:
+        pass
+
+
+class MLflow:
+    """Logs metrics to the active run of MLflow, one in `every` iterations."""
+
+    def __init__(self, mlflow: Any, every: int = 1) -> None:
+        self._mlflow, self._every = mlflow, every
+
+    def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
+        if row.iteration % self._every == 0:
+            self._mlflow.log_metrics(_named(scalars_of(row, workers)), step=row.iteration)
+
+    def close(self) -> None:
+        pass
+
+
+def _named(scalars: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics under names that MLflow allows: letters, digits, and ``_-. :/``."""
+    return {
+        "".join(letter if letter.isalnum() or letter in "_-. :/" else "_" for letter in name): value
+        for name, value in scalars.items()
+    }
+
+
+def _sum(values: Floats) -> float:
+    return math.fsum(value for value in values.tolist() if math.isfinite(value))
+
+
+def _both(times: Floats, waiting: Floats) -> list[tuple[float, float]]:
+    """Return the pairs whose time is known; where waiting is not, there was none."""
+    pairs = zip(times.tolist(), waiting.tolist(), strict=True)
+    return [(t, w if math.isfinite(w) else 0.0) for t, w in pairs if math.isfinite(t)]

@@ -1,0 +1,83 @@
+"""``evenstep advise``: what it says about run logs, clusters and times from elsewhere."""
+
+import pytest
+
+from evenstep.runlog import Event
+from tests.runlog.examples import header, row, text_of
+
+COMMAND = "advise"
+
+
+@pytest.fixture
+def observed(tmp_path):
+    """The log of a run that was only observed; the second worker is 3 times slower."""
+    path = tmp_path / "run.jsonl"
+    rows = (row(k, [16, 16], [0.1, 0.3], waiting=[0.2, 0.0]) for k in range(20))
+    path.write_text(
+        text_of(
+            header(source="measured", settings={"mode": "observe"}, policy="observe_only"),
+            *rows,
+            Event("end", 20),
+        )
+    )
+    return path
+
+
+def test_observed_run_is_told_what_balancing_would_gain(printed, observed):
+    said = printed(observed)
+    assert "From times measured on real workers." in said
+    assert (
+        "Balancing would cut the iteration from 300 ms" in said and "(plain BSP) to 150 ms" in said
+    )
+    assert "Worker w1 is the straggler" in said
+    assert "+ balancer = Balancer(model, total=32)" in said
+    assert "Simulated" not in said
+
+
+def test_json_has_the_same(figures, observed):
+    advice = figures(observed, "--workers-out", 1)
+    assert advice["batch_sizes"] == [24, 8]
+    assert advice["balanced"]["value"] == pytest.approx(0.15)
+    assert advice["balanced"]["low"] <= 0.15 <= advice["balanced"]["high"]
+    assert advice["crew"]["left_out"] == ["w1"]
+    assert advice["straggler"]["worker"] == "w1"
+    assert advice["times_without"] == pytest.approx([0.6, 0.2], rel=1e-4)
+
+
+def test_same_seed_gives_the_same_advice(figures, observed):
+    assert figures(observed) == figures(observed)
+
+
+def test_simulated_clusters_are_called_simulated(printed):
+    assert printed("--cluster", "A:4").startswith("Simulated:")
+
+
+def test_hostile_names_are_shown_as_they_can_be(printed, tmp_path):
+    path = tmp_path / "run.jsonl"
+    workers = ("[bold]\x1b[31mx", "\u202e]")
+    rows = (row(k, [16, 16], [0.1, 0.3]) for k in range(9))
+    path.write_text(text_of(header(workers=workers), *rows))
+    said = printed(path)
+    assert "\x1b" not in said and "\u202e" not in said and "[bold]" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((), "give one of RUNLOG, --cluster and --times, got none of them"),
+        (("x", "--cluster", "G"), "give one of RUNLOG, --cluster and --times, got 2 of them"),
+        (("--cluster", "G", "--batch-size", "8"), "--batch-size goes with --times"),
+        (("--cluster", "nope"), "cluster must be one of"),
+        (("--cluster", "A:4", "--workers-out", "4"), "from 0 to 3, got 4"),
+        (("--times", "t", "--batch-size", "8,x"), "must be a whole number >= 1, got 'x'"),
+        (("no-such-log",), "No such file"),
+    ],
+)
+def test_mistakes_are_named(refused, argv, message):
+    assert message in refused(*argv)
+
+
+def test_log_without_iterations_is_refused(refused, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header()))
+    assert "at least 3 iterations, got a run log with none" in refused(path)

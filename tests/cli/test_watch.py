@@ -1,0 +1,170 @@
+"""``evenstep watch``: following run logs and managers, to the end."""
+
+import re
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from evenstep.cli.main import main
+from evenstep.cli.manager_events import ManagerFollower
+from evenstep.errors import ManagerUnreachable
+from evenstep.manager.access import parse_address
+from evenstep.runlog import Event, Header, RunLogWriter
+from tests.manager.managers import boundary, running, until
+from tests.runlog.examples import header, row, text_of
+
+COMMAND = "watch"
+
+
+def rows(last=8):
+    return [row(k, [16, 16], [0.1, 0.3], waiting=[0.2, 0.0], cpu=[1.0, 0.3]) for k in range(last)]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(job="mine", source="measured"), *rows(), Event("end", 8)))
+    return path
+
+
+def test_lines_tell_iteration_time_plain_bsp_optimum_and_sizes(printed, log):
+    assert printed(log).splitlines() == [
+        "mine (measured): iteration 7, 300 ms now, plain BSP about 300 ms, optimum about 150 ms, "
+        "waiting 33%; batch sizes 16/16",
+        "The run has ended.",
+    ]
+
+
+def test_table_on_a_terminal_has_waiting_and_cpu_of_every_worker(shown, log):
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown(log))
+    for words in ("w0", "w1", "100.0 ms", "200.0 ms", "CPU", "30%", "The run has ended."):
+        assert words in text
+
+
+def test_log_that_grows_is_followed_to_its_end(printed, tmp_path):
+    path = tmp_path / "later.jsonl"
+
+    def write():
+        time.sleep(0.4)
+        with RunLogWriter(path, header(job="mine")) as writer:
+            for one in rows():
+                writer.iteration(one)
+                time.sleep(0.05)
+            writer.event(Event("end", 8, reason="done"))
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    lines = printed(path, "--every", "0.1").splitlines()
+    thread.join()
+    assert lines[0].endswith("later.jsonl is not there yet") and lines[1] == "it is back"
+    assert len([line for line in lines if "iteration" in line]) > 1
+    assert lines[-1] == "The run has ended: done."
+
+
+def test_log_that_never_comes_is_given_up(tmp_path, capsys):
+    assert main(["watch", str(tmp_path / "none"), "--patience", "0.3"]) == 1
+    assert "gave up after 0.3 s" in capsys.readouterr().err
+
+
+def test_names_from_a_log_are_shown_as_they_can_be(printed, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(job="\x1b[31m\u202e[bold]"), *rows(), Event("end", 8)))
+    said = printed(path)
+    assert "\x1b" not in said and "\u202e" not in said and "[bold]" in said
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ((), "give either RUNLOG or --manager HOST:PORT, got neither"),
+        (("x", "--manager", "h:1"), "got both"),
+        (("x", "--job", "j"), "--job goes with --manager, got a run log"),
+        (("--manager", "127.0.0.1:1"), "no manager shows its events on 127.0.0.1:1"),
+    ],
+)
+def test_mistakes_are_named(refused, argv, message):
+    assert message in refused(*argv)
+
+
+def train(manager, job, first=0, last=4):
+    clients = [manager.connect(job, w, workers=2, total=60, lease=60.0) for w in "ab"]
+    boundary(clients, first)
+    for k in range(first + 1, last):
+        boundary(clients, k, 10.0, 20.0)
+        time.sleep(0.3)
+    return clients
+
+
+def test_job_of_a_manager_is_watched_to_its_end(printed, tmp_path):
+    with running(log=tmp_path / "log") as manager:
+        for client in train(manager, "resnet"):
+            client.leave()
+        said = printed("--manager", manager.url.removeprefix("http://"), "--every", "0.1")
+    lines = said.splitlines()
+    assert lines[0].startswith("resnet (measured): iteration ")
+    assert "plain BSP about 1 s, optimum about 700 ms" in lines[-2]
+    assert lines[-1] == "The run has ended: all workers left."
+
+
+def test_manager_that_goes_away_is_told_and_followed_again(tmp_path):
+    state = ("--state", tmp_path / "state", "--http", "127.0.0.1:0")
+    with running(*state, log=tmp_path / "log") as manager:
+        clients = train(manager, "resnet")
+        address = parse_address(manager.url.removeprefix("http://"))
+        follower = ManagerFollower(address, "resnet")
+        try:
+            until(lambda: any(isinstance(r, Header) for r in follower.poll()), "the first record")
+            manager.stop()
+            until(lambda: follower.away, "the end of the manager")
+            again = running("--http", f"127.0.0.1:{address[1]}", log=tmp_path / "log2")
+            with again:
+                until(lambda: follower.away is None, "the return of the manager")
+        finally:
+            follower.close()
+            for client in clients:
+                client.close()
+
+
+def test_manager_that_wants_a_token_refuses_others(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("correct-horse-battery")
+    with running("--token-file", token, log=tmp_path / "log") as manager:
+        address = parse_address(manager.url.removeprefix("http://"))
+        with pytest.raises(ManagerUnreachable, match="refuses"):
+            ManagerFollower(address, None, "wrong-wrong-wrong-wrong")
+        follower = ManagerFollower(address, None, "correct-horse-battery")
+        assert follower.away is None
+        follower.close()
+
+
+@pytest.fixture
+def impostor():
+    """Somebody who answers like a manager, and tells nonsense."""
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'event: iteration\ndata: {"event":"iteration","job":"x"}\n\n')
+
+        def log_message(self, *words):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Page)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server.server_address
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_nonsense_is_told_and_tried_again(impostor):
+    follower = ManagerFollower(impostor)
+    try:
+        until(lambda: follower.away and "no manager says" in follower.away, "a word on nonsense")
+        assert follower.poll() == []
+    finally:
+        follower.close()

@@ -1,0 +1,65 @@
+"""Recording a training: run logs and loggers side by side, and what fails among them."""
+
+import numpy as np
+import pytest
+
+from evenstep import runlog
+from evenstep.balancer import Balancer
+from evenstep.core.report import Reports
+from evenstep.policies import Even
+from evenstep.training.recording import make_recorder
+
+
+class Remembering:
+    def __init__(self, fails_at=None):
+        self.rows: list[tuple[int, tuple[str, ...]]] = []
+        self.closed = 0
+        self._fails_at = fails_at
+
+    def iteration(self, row, workers):
+        if row.iteration == self._fails_at:
+            raise RuntimeError("the server is away")
+        self.rows.append((row.iteration, tuple(workers)))
+
+    def close(self):
+        self.closed += 1
+
+
+def recorded(log, iterations=3):
+    core = Balancer(["w0", "w1"], 8, Even())
+    recorder = make_recorder(log, core, "measured", "balanced", "none")
+    assert recorder is not None
+    sizes, times, unknown = np.array([4, 4]), np.array([0.1, 0.2]), np.full(2, np.nan)
+    for k in range(iterations):
+        reports = Reports(k + 1, sizes, times, unknown, unknown, unknown)
+        recorder.record(reports, core.plan, sizes, k, 0.2 * k)
+    recorder.close(iterations)
+
+
+def test_run_logs_and_loggers_get_the_same_iterations(tmp_path):
+    first, second, logger = tmp_path / "a.jsonl", tmp_path / "b.jsonl", Remembering()
+    recorded([str(first), second, logger])
+    assert first.read_text() == second.read_text()
+    run_log = runlog.read(first)
+    assert run_log.iterations.tolist() == [0, 1, 2] and run_log.ended
+    assert logger.rows == [(k, ("w0", "w1")) for k in range(3)] and logger.closed == 1
+
+
+def test_logger_alone_needs_no_list():
+    logger = Remembering()
+    recorded(logger)
+    assert len(logger.rows) == 3
+
+
+def test_logger_that_fails_ends_and_nothing_else_does(tmp_path, caplog):
+    path, bad, good = tmp_path / "a.jsonl", Remembering(fails_at=1), Remembering()
+    recorded([bad, str(path), good])
+    assert len(bad.rows) == 1 and bad.closed == 0
+    assert len(good.rows) == 3 and runlog.read(path).ended
+    assert "Remembering ends, as it failed: the server is away" in caplog.text
+
+
+@pytest.mark.parametrize("log", [None, []])
+def test_nothing_to_write_to_is_no_recorder(log):
+    core = Balancer(["w0"], 8, Even())
+    assert make_recorder(log, core, "measured", "balanced", "none") is None

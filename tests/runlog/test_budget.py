@@ -1,0 +1,55 @@
+"""Reading long run logs: some of the iterations, and all that matters besides."""
+
+import numpy as np
+import pytest
+
+from evenstep import runlog
+from evenstep.runlog import Event
+from evenstep.runlog import reader as reader_module
+from evenstep.runlog.thinning import median
+from tests.runlog.examples import full_row, header, text_of
+
+COUNT = 3000
+
+
+@pytest.fixture
+def long_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(reader_module, "_PIECE", 4096)
+    path = tmp_path / "run.jsonl"
+    rows = [full_row(k, 2) for k in range(COUNT)]
+    middle = Event("note", COUNT // 2, text="in the middle")
+    path.write_text(
+        text_of(header(), *rows[: COUNT // 2], middle, *rows[COUNT // 2 :], Event("end", COUNT))
+    )
+    return path
+
+
+def test_some_rows_and_all_events_are_read_of_a_long_log(long_log):
+    size = long_log.stat().st_size
+    part = runlog.read(long_log, budget=size // 4 + 1)
+    assert part.num_iterations + part.num_skipped == COUNT
+    assert COUNT / 4 < part.num_iterations < COUNT / 2
+    assert [event.kind for event in part.events] == ["note", "end"]
+    assert part.iterations[:20].tolist() == list(range(20))
+    assert part.iterations[-20:].tolist() == list(range(COUNT - 20, COUNT))
+    assert int(np.diff(part.iterations).max()) <= 5
+
+
+def test_rows_that_are_read_are_those_of_the_whole_log(long_log):
+    whole = runlog.read(long_log)
+    part = runlog.read(long_log, budget=long_log.stat().st_size // 3)
+    assert whole.num_skipped == 0
+    np.testing.assert_array_equal(part.matrix("times"), whole.matrix("times")[part.iterations])
+
+
+def test_log_within_the_budget_is_read_as_a_whole(long_log):
+    assert runlog.read(long_log, budget=long_log.stat().st_size).num_iterations == COUNT
+
+
+@pytest.mark.parametrize("shape", [(7, 5, 3), (8, 4), (9,)])
+@pytest.mark.filterwarnings("ignore:All-NaN")
+def test_median_leaves_out_what_is_unknown(shape):
+    rng = np.random.default_rng(0)
+    values = np.where(rng.uniform(size=shape) < 0.4, np.nan, rng.normal(size=shape))
+    for axis in range(len(shape)):
+        np.testing.assert_allclose(median(values, axis), np.nanmedian(values, axis=axis))
