@@ -12,9 +12,9 @@ from evenstep.coordination import JobCoordinator
 from evenstep.errors import InvalidSetting
 from evenstep.training.job import check_coordinator
 
-_FINENESS = 16
-"""Buckets in an even share of the total: sizes are right to about 3 % of it, and a worker comes
-across some dozens of them at most."""
+_FINENESS = 8
+"""Buckets in an even share of the total: a worker comes across a dozen of them at most, and sizes
+are right to about 6 % of that share."""
 
 
 def choose_bucket(
@@ -40,7 +40,7 @@ def default_bucket(total: int, num_workers: int) -> int:
     """Return the bucket for a total: a small part of an even share.
 
     >>> default_bucket(total=256, num_workers=2), default_bucket(total=20, num_workers=2)
-    (8, 1)
+    (16, 1)
     """
     return max(1, total // (_FINENESS * num_workers))
 

@@ -64,7 +64,7 @@ class JoinedGradient:
         return result
 
     def _program(self, params: Any, batch: Any, others: Any, size: int, numbers: Any) -> Any:
-        """Return the program for these shapes; compiling it is not this worker's own work."""
+        """Return the program for these shapes; no time is reported where it is a new one."""
         key = _shapes(params), _shapes((batch, others))
         if key not in self._programs:
             with self._loop.away():
@@ -77,6 +77,8 @@ class JoinedGradient:
                     )
                 lowered = self._part.lower(params, batch, others, *numbers, size=size)
                 self._programs[key] = lowered.compile()
+            # A program takes many times as long when it runs for the first time.
+            self._loop.timer.spoil()
         return self._programs[key]
 
     def _begin(self, params: Any, batch: Any, others: Any, size: int, numbers: Any) -> None:

@@ -48,9 +48,9 @@ def test_the_total_is_kept_where_it_is_not_of_whole_buckets(workers):
     assert {sum(x) for x in sizes} == {60}
 
 
-def test_a_bucket_is_a_sixteenth_of_an_even_share(workers):
+def test_a_bucket_is_an_eighth_of_an_even_share(workers):
     [(bucket, sizes), _] = workers.run(sizes_of, total=130)
-    assert bucket == 4
+    assert bucket == 8
     assert sizes[-1] == [32, 98]
 
 

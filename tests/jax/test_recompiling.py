@@ -75,6 +75,6 @@ def test_compiling_is_not_batch_processing_time(workers, tmp_path):
     path = tmp_path / "run.jsonl"
     assert workers.run(slowly_compiled, log=str(path)) == [3, 3]
     times = read(path).segments[0].times
-    assert times.shape == (6, 2) and np.isfinite(times).all()
-    # Even on a busy machine; tracing alone would be more.
-    assert times.max() < 1.0
+    # No time is reported where a program runs for the first time; tracing alone is a second.
+    assert np.isnan(times).all(axis=1).tolist() == [True] * 3 + [False] * 3
+    assert times[3:].max() < 1.0

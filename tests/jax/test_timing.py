@@ -67,4 +67,5 @@ def test_what_is_not_of_the_iteration_does_not_count(workers, tmp_path):
     path = tmp_path / "run.jsonl"
     workers.run(elsewhere, log=str(path))
     times = read(path).segments[0].times
-    assert times.shape == (4, 2) and np.nanmin(times) < 0.25 and np.nanmax(times) < 0.5
+    # Of the first iteration no time is reported.
+    assert times.shape == (4, 2) and times[1:].min() < 0.25 and times[1:].max() < 0.5
