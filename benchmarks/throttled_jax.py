@@ -4,7 +4,7 @@ Measured on this machine with real training, in the environment of `scripts/inst
 ideal comes from each worker's own solo times (no exchange), measured in the same run at whole
 buckets: the best split of the total over those. Plain and balanced training run in turns.
 
-    python -m benchmarks.throttled_jax [--quota 0.5] [--total 128] [--bucket 8] [--blocks 8] [--json]
+    python -m benchmarks.throttled_jax [--quota 0.5] [--total 128] [--bucket 8] [--blocks 8]
 """
 
 from __future__ import annotations
@@ -120,7 +120,6 @@ class _Bench:
     def __init__(self, total: int, bucket: int) -> None:
         import jax
         import jax.numpy as jnp
-        from jax.experimental.multihost_utils import process_allgather
 
         from evenstep.jax import Balancer
 
@@ -141,7 +140,6 @@ class _Bench:
         self._total, self._bucket = total, bucket
         self._solo = jax.jit(jax.grad(lambda *arguments: losses(*arguments).mean()))
         self._ready = jax.block_until_ready
-        self._gather = process_allgather
         self._balancers, self._runs = {}, {}
         for mode in ("off", "balanced"):
             balancer = Balancer(total, bucket=bucket, mode=mode, summary=False)
@@ -151,6 +149,8 @@ class _Bench:
             self._runs[mode] = self._trained(loader, gradient)
 
     def run(self, quota: float, blocks: int) -> dict[str, Any]:
+        from jax.experimental import multihost_utils
+
         sizes = list(range(self._bucket, self._total, self._bucket))
         for size in sizes:
             self._solo_time(size)
@@ -158,15 +158,15 @@ class _Bench:
         times: dict[str, list[float]] = {mode: [] for mode in self._runs}
         for _ in range(blocks):
             # Both at once: cores slow each other down when both work, as they do in training.
-            self._meet()
+            multihost_utils.sync_global_devices("solo")
             solos.append([self._solo_time(size) for size in sizes])
             for mode, run in self._runs.items():
-                self._meet()
+                multihost_utils.sync_global_devices(mode)
                 times[mode].append(float(np.median([next(run) for _ in range(ITERATIONS)][2:])))
         own = np.median(solos[1:], axis=0)
-        both = self._gather(own)
+        both = multihost_utils.process_allgather(own)
         joined = np.maximum(both[0], both[1][::-1])
-        even, best = joined[len(sizes) // 2], joined.min()
+        even, best = float(joined[len(sizes) // 2]), float(joined.min())
         plain, balanced = (float(np.median(times[mode][2:])) for mode in ("off", "balanced"))
         share = plain / balanced / (even / best)
         sizes_now = self._balancers["balanced"].plan.sizes.tolist()
@@ -185,9 +185,6 @@ class _Bench:
             "best sizes": f"{sizes[int(joined.argmin())]}/{sizes[-1 - int(joined.argmin())]}",
             "reached": "yes" if share >= TO_REACH else "NO",
         }
-
-    def _meet(self) -> None:
-        self._balancers["off"].mean(0.0)
 
     def _solo_time(self, size: int, repeat: int = 3) -> float:
         """Return how long this worker takes for a batch without any exchange."""

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from evenstep.jax.summing import Summing
 from tests.jax.setup import arrays_of, balanced, cycle, data, joined_batches, losses, net
 from tests.training.sequences import read_sequences
 
@@ -156,6 +157,17 @@ def benched():
 def test_a_worker_without_samples_adds_nothing_be_it_not_a_number(workers):
     joined = 1.0, [0.25] * 4 + [0.0] * 4
     assert workers.run(benched) == [(1, *joined), (4, *joined)]
+
+
+def collectives():
+    """Return how many collectives sum a gradient with the reports behind it."""
+    summing = Summing()
+    rows = [summing._row(np.ones((1, width), dtype=np.float32)) for width in (1000, 16)]
+    return summing._sum.lower(*rows).compile().as_text().count(" all-reduce(")
+
+
+def test_reports_ride_in_the_collective_of_the_gradient(workers):
+    assert workers.run(collectives) == [1, 1]
 
 
 def short_of_memory():
