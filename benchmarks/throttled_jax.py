@@ -4,7 +4,7 @@ Measured on this machine with real training, in the environment of `scripts/inst
 ideal comes from each worker's own solo times (no exchange), measured in the same run at whole
 buckets: the best split of the total over those. Plain and balanced training run in turns.
 
-    python -m benchmarks.throttled_jax [--quota 0.5] [--total 128] [--bucket 8] [--blocks 8]
+    python -m benchmarks.throttled_jax [--quota 0.5] [--total 512] [--bucket 32] [--blocks 8]
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ DEADLINE = 900.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quota", type=float, default=0.5)
-    parser.add_argument("--total", type=int, default=128)
-    parser.add_argument("--bucket", type=int, default=8)
+    parser.add_argument("--total", type=int, default=512)
+    parser.add_argument("--bucket", type=int, default=32)
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
@@ -106,6 +106,7 @@ def _work(
 
     jax.distributed.initialize(address, 2, worker)
     bench = _Bench(args.total, args.bucket)
+    bench.solo_times()
     if worker == 1:
         set_share(group, args.quota)
     figures = bench.run(args.quota, args.blocks)
@@ -138,6 +139,7 @@ class _Bench:
         self._inputs = rng.normal(size=(SAMPLES, FEATURES)).astype(np.float32)
         self._targets = np.sin(self._inputs.sum(axis=1))
         self._total, self._bucket = total, bucket
+        self._sizes = list(range(bucket, total, bucket))
         self._solo = jax.jit(jax.grad(lambda *arguments: losses(*arguments).mean()))
         self._ready = jax.block_until_ready
         self._balancers, self._runs = {}, {}
@@ -151,15 +153,13 @@ class _Bench:
     def run(self, quota: float, blocks: int) -> dict[str, Any]:
         from jax.experimental import multihost_utils
 
-        sizes = list(range(self._bucket, self._total, self._bucket))
-        for size in sizes:
-            self._solo_time(size)
+        sizes = self._sizes
         solos: list[list[float]] = []
         times: dict[str, list[float]] = {mode: [] for mode in self._runs}
         for _ in range(blocks):
             # Both at once: cores slow each other down when both work, as they do in training.
             multihost_utils.sync_global_devices("solo")
-            solos.append([self._solo_time(size) for size in sizes])
+            solos.append(self.solo_times())
             for mode, run in self._runs.items():
                 multihost_utils.sync_global_devices(mode)
                 times[mode].append(float(np.median([next(run) for _ in range(ITERATIONS)][2:])))
@@ -185,6 +185,10 @@ class _Bench:
             "best sizes": f"{sizes[int(joined.argmin())]}/{sizes[-1 - int(joined.argmin())]}",
             "reached": "yes" if share >= TO_REACH else "NO",
         }
+
+    def solo_times(self) -> list[float]:
+        """Return how long this worker takes for each size; the first time, they are compiled."""
+        return [self._solo_time(size) for size in self._sizes]
 
     def _solo_time(self, size: int, repeat: int = 3) -> float:
         """Return how long this worker takes for a batch without any exchange."""
