@@ -25,6 +25,7 @@ from evenstep.policies.policy import Policy
 from evenstep.policies.proportional import Proportional
 from evenstep.policies.static import Static
 from evenstep.policies.stepwise import Stepwise
+from evenstep.policies.whole_granules import WholeGranules
 from evenstep.policies.wrappers import DeadBand, EveryN, Limited, ObserveOnly
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Proportional",
     "Static",
     "Stepwise",
+    "WholeGranules",
     "make_policy",
     "short_form",
 ]
@@ -57,6 +59,7 @@ WRAPPERS: dict[str, Callable[..., Policy[Any]]] = {
     "every_n": EveryN,
     "dead_band": DeadBand,
     "observe_only": ObserveOnly,
+    "whole_granules": WholeGranules,
 }
 
 

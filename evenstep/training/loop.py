@@ -12,7 +12,7 @@ import platform
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -142,10 +142,14 @@ class Loop:
         self._plan = self._boundary.plan
         return self._plan
 
-    def has_batch(self, dealt: Dealt) -> None:
-        """Take note of the batches of this iteration, and of where in the data they are."""
+    def has_batch(self, dealt: Dealt, size: float | None = None) -> None:
+        """Take note of the batches of this iteration, and of where in the data they are.
+
+        `size` is what this worker's batch is reported as, where it is other work than its samples
+        are, as when it is padded.
+        """
         self._sizes, self._place = dealt.sizes, dealt.place
-        self.timer.batch(self.samples)
+        self.timer.batch(self.samples if size is None or self.samples == 0 else size)
 
     def finish(self, device_memory: float | None = None) -> None:
         """End this worker's own work: its gradients are ready, and nobody was waited for."""
@@ -221,13 +225,16 @@ class Loop:
             print(self.summary(), file=sys.stderr)
 
 
-def batches(loop: Loop, epochs: Epochs) -> Iterator[Dealt]:
-    """Yield this worker's part of each iteration to the end of the epoch, beginning each."""
+def batches(loop: Loop, epochs: Epochs, size_of: Callable[[int], float] = float) -> Iterator[Dealt]:
+    """Yield this worker's part of each iteration to the end of the epoch, beginning each.
+
+    `size_of` says what a batch of so many samples is reported as.
+    """
     while epochs.position < len(epochs):
         plan = loop.begin()
         dealt = epochs.deal(plan.sizes, loop.worker, loop.minimum)
         assert dealt is not None, "the epoch has not ended"
-        loop.has_batch(dealt)
+        loop.has_batch(dealt, size_of(len(dealt.samples)))
         epochs.advance()
         yield dealt
     epochs.end()

@@ -9,7 +9,7 @@ from typing import Any
 from evenstep.balancer import Balancer
 from evenstep.coordination import JobCoordinator
 from evenstep.errors import InvalidSetting
-from evenstep.policies import Even, ObserveOnly, Policy, Static, make_policy
+from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy
 from evenstep.predictors import Predictor, make_predictor
 from evenstep.training.sizes import maxima_of
 
@@ -42,7 +42,13 @@ class Settings:
         if self.straggler == "bench":
             self._check_bench()
             policy = policy or "equal_finish"
-        return choose_policy(self.mode, policy, self.shares, device)
+        chosen = choose_policy(self.mode, policy, self.shares, device)
+        return WholeGranules(chosen, self.granularity) if self._has_remainder else chosen
+
+    @property
+    def _has_remainder(self) -> bool:
+        """Whether some batch cannot be of whole granules, as the total is not."""
+        return self.granularity > 1 and self.total % self.granularity != 0
 
     def check_retries(self, fewest: int) -> None:
         """Raise InvalidSetting where a benched worker would be tried again with too few samples."""
@@ -70,7 +76,8 @@ class Settings:
         maxima = maxima_of(self.maximum, len(members))
         caps = None if maxima is None else dict(zip(members, maxima, strict=True))
         return Balancer(
-            members, self.total, policy, minimum=self.minimum, granularity=self.granularity,
+            members, self.total, policy, minimum=self.minimum,
+            granularity=1 if self._has_remainder else self.granularity,
             delay=delay,
             # Who may run more than it can at once has a limit, but not in plans.
             caps=None if self.micro_batches else caps,

@@ -26,6 +26,7 @@ WRAPPER_SETTINGS: dict[str, dict[str, Any]] = {
     "every_n": {"n": 3},
     "dead_band": {"threshold": 0.1},
     "observe_only": {},
+    "whole_granules": {"granularity": 4},
 }
 IN_ORDER = {"even", "static"}
 """These go by the order of the workers; to the others a worker is what it does."""

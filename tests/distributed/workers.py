@@ -13,7 +13,9 @@ import pickle
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,8 +58,12 @@ class Worker(NamedTuple):
 class Workers:
     """Processes that train together, on this machine only."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, module: str = "tests.distributed.worker", fewest: int = FEWEST
+    ) -> None:
         self._folder = folder
+        self._module = module
+        self._fewest = fewest
         self._workers: list[Worker] = []
         self._num_jobs = 0
 
@@ -84,7 +90,7 @@ class Workers:
         self, job: Callable[..., Any], *, count: int = 2, timeout: float = 60.0, **arguments: Any
     ) -> list[Any]:
         """Return what `job` returns, or the Failure it ends in, on each of `count` workers."""
-        self._ensure(max(count, FEWEST))
+        self._ensure(max(count, self._fewest))
         self._num_jobs += 1
         store = self._folder / f"job-{os.getpid()}-{self._num_jobs}"
         todo = Job(job.__module__, job.__qualname__, arguments, str(store), count)
@@ -117,7 +123,7 @@ class Workers:
 
     def _start(self, number: int) -> Worker:
         ours, theirs = Pipe()
-        command = [sys.executable, "-m", "tests.distributed.worker"]
+        command = [sys.executable, "-m", self._module]
         process = subprocess.Popen(
             [*command, str(number), str(theirs.fileno())],
             cwd=ROOT,
@@ -161,3 +167,25 @@ def _answer(connection: Connection) -> Any:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, ConnectionResetError):
         return Failure("Death", "the process has ended", "the process has ended")
+
+
+def serve(do: Callable[[Job, int], Any]) -> None:
+    """Be a worker process: do the jobs that come over its connection, until that is closed."""
+    number, descriptor = map(int, sys.argv[1:])
+    connection: Connection[Any, Any] = Connection(descriptor)
+    connection.send("ready")
+    while True:
+        try:
+            job = connection.recv()
+        except (EOFError, ConnectionResetError):
+            return
+        # Pickled by hand: a connection would send tensors as handles of shared memory.
+        connection.send_bytes(pickle.dumps(do(job, number)))
+
+
+def outcome(job: Job) -> Any:
+    """Return what a job returns, or the Failure it ends in."""
+    try:
+        return getattr(import_module(job.module), job.function)(**job.arguments)
+    except Exception as error:
+        return Failure(type(error).__name__, str(error), traceback.format_exc())

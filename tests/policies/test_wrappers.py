@@ -214,7 +214,8 @@ def test_a_policy_can_be_written_in_short(spec, policy):
         ),
         (
             "even+even",
-            "wrapper must be one of limited, every_n, dead_band, observe_only, got 'even'",
+            "wrapper must be one of limited, every_n, dead_band, observe_only, whole_granules, "
+            "got 'even'",
         ),
         (
             "stepwise:stepp=3",
@@ -233,4 +234,6 @@ def test_a_policy_that_is_not_there_is_refused(spec, message):
 
 def test_every_policy_and_wrapper_is_registered():
     assert list(POLICIES) == ["even", "static", "proportional", "stepwise", "equal_finish"]
-    assert list(WRAPPERS) == ["limited", "every_n", "dead_band", "observe_only"]
+    assert list(WRAPPERS) == [
+        "limited", "every_n", "dead_band", "observe_only", "whole_granules",
+    ]  # fmt: skip

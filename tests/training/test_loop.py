@@ -151,3 +151,25 @@ def test_workers_tell_each_other_what_json_can_hold():
     said = together(3, lambda meeting: tell(meeting, {"worker": meeting.worker, "ä": [None] * 3}))
     assert said == [[{"worker": worker, "ä": [None] * 3} for worker in range(3)]] * 3
     require_agreement({"total": 5}, Alone())
+
+
+def test_sizes_are_of_whole_granules_where_the_total_is_not():
+    workers = together(3, lambda meeting: train(meeting, granularity=8))
+    sizes = [sizes.tolist() for _, sizes, _ in workers[0][0]]
+    # Speeds are 4, 2 and 1: six, two and one of nine granules, which are two samples too many.
+    assert sizes[6] == [46, 16, 8]
+    assert all(sum(x) in (TOTAL, 500 % TOTAL) for x in sizes)
+
+
+def test_a_batch_is_reported_as_the_work_that_it_is():
+    reported = []
+
+    class Telling(SpeedTimer):
+        def batch(self, batch_size):
+            reported.append(batch_size)
+
+    loop = Loop(Alone(), 12, framework="threads", summary=False, timer=Telling(1.0))
+    for _ in batches(loop, Epochs(29, 12), size_of=lambda samples: 8.0 * -(-samples // 8)):
+        loop.finish()
+        loop.take(loop.slots())
+    assert reported == [16, 16, 8]

@@ -1,0 +1,163 @@
+"""The balancer of a JAX loop: what a training script talks to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from evenstep.coordination import JobCoordinator
+from evenstep.core.plan import Plan
+from evenstep.errors import InvalidSetting
+from evenstep.jax.buckets import choose_bucket
+from evenstep.jax.gradient import JoinedGradient
+from evenstep.jax.loader import BalancedLoader, Fetch, fetch_from
+from evenstep.jax.meeting import ProcessMeeting
+from evenstep.jax.summing import Summing
+from evenstep.jax.turn import Turn
+from evenstep.jax.weighing import Loss, Weighing
+from evenstep.measure.timer import Timer
+from evenstep.policies.policy import Policy
+from evenstep.training.epochs import Epochs
+from evenstep.training.loop import Loop
+
+
+class Balancer:
+    """Balances a training over the processes of jax.distributed, each with one device.
+
+    `total` is X, the samples of all workers in one iteration; everything else has a default.
+    Batches are padded to multiples of `bucket`, and planned in such: every one that a worker
+    comes across is compiled once. The other settings are those of `evenstep.pytorch.Balancer`, but
+    for the `policy`, which is `equal_finish` on every kind of device. All workers must make one.
+    """
+
+    def __init__(
+        self,
+        total: int,
+        *,
+        bucket: int | None = None,
+        mode: str = "balanced",
+        shares: Sequence[float] | None = None,
+        policy: str | Policy[Any] | None = None,
+        predictor: str | None = None,
+        minimum: int | None = None,
+        maximum: int | Sequence[int] | None = None,
+        coordinator: JobCoordinator | None = None,
+        log: str | None = None,
+        name: str | None = None,
+        summary: bool = True,
+        warm_up: int = 2,
+        timer: Timer | None = None,
+        source: str = "measured",
+    ) -> None:
+        self._sum = Summing()
+        self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
+        self._loop = Loop(
+            ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
+            mode=mode, shares=shares, policy=_choose_policy(policy, coordinator),
+            predictor=predictor,
+            minimum=minimum, maximum=maximum, coordinator=coordinator,
+            log=log, name=name, summary=summary, warm_up=warm_up, timer=timer, source=source,
+            device=self._sum.device.platform,
+        )  # fmt: skip
+        self._turn = Turn()
+
+    @property
+    def worker(self) -> int:
+        """Which of the workers this process is."""
+        return self._loop.worker
+
+    @property
+    def num_workers(self) -> int:
+        return self._loop.num_workers
+
+    @property
+    def iteration(self) -> int:
+        """k: iterations that have been finished."""
+        return self._loop.iteration
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the current iteration: batch sizes of all workers."""
+        return self._loop.plan
+
+    @property
+    def batch_size(self) -> int:
+        """This worker's planned batch size."""
+        return self._loop.batch_size
+
+    def loader(
+        self,
+        data: Any = None,
+        *,
+        fetch: Fetch | None = None,
+        num_samples: int | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> BalancedLoader:
+        """Return this worker's batches of arrays, or of what `fetch` returns for indices.
+
+        `data` is a tree of arrays with an entry per sample, such as a pair of images and labels;
+        in its place, `fetch` returns the same for an array of indices below `num_samples`. All
+        workers must call it.
+        """
+        if (data is None) == (fetch is None) or (fetch is None) != (num_samples is None):
+            raise InvalidSetting("a loader must have data, or else fetch and num_samples")
+        if fetch is None or num_samples is None:
+            fetch, num_samples = fetch_from(data)
+        epochs = Epochs(
+            num_samples, self._loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
+        )
+        return BalancedLoader(self._loop, self._turn, self.bucket, epochs, fetch)
+
+    def value_and_grad(
+        self, loss_fn: Loss, *, has_aux: bool = False, counted: bool = False
+    ) -> JoinedGradient:
+        """Return what takes the place of ``jax.jit(jax.value_and_grad(loss_fn))``.
+
+        ``loss_fn(params, *batch, **others)`` returns one loss per sample, without their mean. What
+        is returned takes the same arguments, and returns loss and gradient of the mean over all
+        workers' samples. With `has_aux`, ``(losses, figures)``: a tree of figures per sample, whose
+        means are returned with the loss. With `counted`, ``(losses, counts)`` in place of losses:
+        sums over each sample's tokens, and how many they are; the mean is over all tokens.
+        """
+        weighing = Weighing(loss_fn, has_aux, counted)
+        return JoinedGradient(weighing, self._loop, self._turn, self._sum, self.bucket)
+
+    def mean(self, value: float) -> float:
+        """Return the mean over all samples of the iteration of what is a mean over this batch.
+
+        All workers must call it. It waits for all of them, which does not count as work.
+        """
+        return self._loop.mean(float(value))
+
+    def away(self) -> AbstractContextManager[None]:
+        """Return a context for what is not work of the iteration, such as an evaluation."""
+        return self._loop.away()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything learned, for a checkpoint; what one worker returns fits all."""
+        return self._loop.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take up what a checkpoint had learned, also with another number of workers."""
+        self._loop.load_state_dict(state)
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self._loop.summary()
+
+    def close(self) -> None:
+        """End what runs in the background, and print the summary; done at exit by itself."""
+        self._loop.close()
+
+
+def _choose_policy(
+    policy: str | Policy[Any] | None, coordinator: JobCoordinator | None
+) -> str | Policy[Any] | None:
+    """Return the policy: as given, or one that moves only where it gains more than noise feigns.
+
+    A move may be to a bucket that has to be compiled, for which all workers wait.
+    """
+    return policy if policy is not None or coordinator is not None else "equal_finish"

@@ -1,0 +1,130 @@
+"""The joined gradient: what `jax.value_and_grad` would return of all workers' batches together.
+
+Each worker's part is computed by one compiled program per bucket, and summed over all workers in
+one collective, in which the reports ride along.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from evenstep.errors import InvalidSetting
+from evenstep.jax.buckets import pad, padded_size
+from evenstep.jax.layout import Layout
+from evenstep.jax.summing import Summing
+from evenstep.jax.turn import Turn
+from evenstep.jax.weighing import Weighing
+from evenstep.training.loop import Loop
+
+
+class JoinedGradient:
+    """Computes the gradient of the joined batch; all workers call it once for each batch."""
+
+    def __init__(
+        self, weighing: Weighing, loop: Loop, turn: Turn, summing: Summing, bucket: int
+    ) -> None:
+        self._weighing = weighing
+        self._loop = loop
+        self._turn = turn
+        self._sum = summing
+        self._bucket = bucket
+        self._layout: Layout | None = None
+        self._programs: dict[Any, Any] = {}
+        self._part = jax.jit(self._row_of_part, static_argnames="size")
+        self._split = jax.jit(self._split_row)
+
+    @property
+    def num_programs(self) -> int:
+        """How many shapes of batches were compiled."""
+        return len(self._programs)
+
+    def __call__(self, params: Any, *batch: Any, **others: Any) -> tuple[Any, Any]:
+        """Return the loss and the gradient of all workers' batches together.
+
+        Arrays of `batch` have an entry per sample; `others` are given to the loss function as
+        they are.
+        """
+        loop, dealt = self._loop, self._turn.take()
+        size = padded_size(len(dealt.samples), self._bucket)
+        padded = pad(batch, len(dealt.samples), size)
+        numbers = np.int32(loop.samples), np.float32(dealt.sizes.sum())
+        program = self._program(params, padded, others, size, numbers)
+        part = program(params, padded, others, *numbers)
+        part.block_until_ready()
+        loop.finish(_memory_in_use(self._sum.device))
+        summed = self._sum(part, loop.slots().reshape(1, -1))
+        result: tuple[Any, Any]
+        result, rows = self._split(summed)
+        loop.take(np.asarray(rows))
+        return result
+
+    def _program(self, params: Any, batch: Any, others: Any, size: int, numbers: Any) -> Any:
+        """Return the program for these shapes; no time is reported where it is a new one."""
+        key = _shapes(params), _shapes((batch, others))
+        if key not in self._programs:
+            with self._loop.away():
+                if self._layout is None:
+                    self._begin(params, batch, others, size, numbers)
+                elif not any(key[0] == known for known, _ in self._programs):
+                    raise InvalidSetting(
+                        "parameters must keep their shapes from call to call; for others, there "
+                        f"is another balancer.value_and_grad, got {jax.tree.structure(params)}"
+                    )
+                lowered = self._part.lower(params, batch, others, *numbers, size=size)
+                self._programs[key] = lowered.compile()
+            # A program takes many times as long when it runs for the first time.
+            self._loop.timer.spoil()
+        return self._programs[key]
+
+    def _begin(self, params: Any, batch: Any, others: Any, size: int, numbers: Any) -> None:
+        """Look at what the first call brings."""
+
+        def part(params: Any, batch: Any, others: Any, samples: Any, total: Any) -> Any:
+            return self._weighing.part(params, batch, others, size, samples, total)
+
+        self._layout = Layout(jax.eval_shape(part, params, batch, others, *numbers))
+        self._loop.agree({"checksum of the parameters": _checksum(params)})
+
+    def _row_of_part(
+        self, params: Any, batch: Any, others: Any, samples: Any, total: Any, *, size: int
+    ) -> Any:
+        assert self._layout is not None
+        row = self._layout.row(self._weighing.part(params, batch, others, size, samples, total))
+        # What has no weight is left out, be it not a number.
+        return jnp.where(samples > 0, row, 0)
+
+    def _split_row(self, row: Any) -> tuple[Any, Any]:
+        """Return the result, and the rows of all workers' reports."""
+        assert self._layout is not None
+        return self._weighing.result(self._layout.tree(row)), row[self._layout.length :]
+
+
+def _shapes(tree: Any) -> Any:
+    """Return what a program depends on."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, *[(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
+
+
+def _checksum(params: Any) -> int:
+    """Return a number that tells parameters apart."""
+    checksum = 0
+    for leaf in jax.tree.leaves(params):
+        if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+            raise InvalidSetting(
+                "parameters must be arrays of this process, the same on all workers, got one that "
+                f"is spread over processes: {leaf.sharding}"
+            )
+        checksum = zlib.crc32(np.ascontiguousarray(leaf).tobytes(), checksum)
+    return checksum
+
+
+def _memory_in_use(device: Any) -> float | None:
+    """Return the share of a device's memory that was used at most; None where it does not say."""
+    stats = device.memory_stats() or {}
+    used, limit = stats.get("peak_bytes_in_use"), stats.get("bytes_limit")
+    return used / limit if used is not None and limit else None

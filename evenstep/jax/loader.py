@@ -1,0 +1,76 @@
+"""The loader: this worker's batches, of the sizes that the plans say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from evenstep.core.arrays import Ints
+from evenstep.errors import InvalidSetting
+from evenstep.jax.buckets import padded_size
+from evenstep.jax.turn import Turn
+from evenstep.training.epochs import Epochs
+from evenstep.training.loop import Loop, batches
+
+Fetch = Callable[[Ints], Any]
+"""Returns the samples of these indices: a tree of arrays with an entry for each."""
+
+
+class BalancedLoader:
+    """Yields batches of exactly as many samples as planned; an epoch each time it is gone through.
+
+    Batches are numpy arrays: what JAX does to one of a new size, it compiles anew.
+    """
+
+    def __init__(self, loop: Loop, turn: Turn, bucket: int, epochs: Epochs, fetch: Fetch) -> None:
+        self._loop = loop
+        self._turn = turn
+        self._bucket = bucket
+        self._epochs = epochs
+        self._fetch = fetch
+        loop.agree(epochs.common_settings)
+
+    def __len__(self) -> int:
+        """The number of iterations of an epoch."""
+        return len(self._epochs)
+
+    def __iter__(self) -> Iterator[Any]:
+        # A padded batch takes as long as a full one: that is what the policies must know.
+        for dealt in batches(
+            self._loop, self._epochs, lambda count: padded_size(count, self._bucket)
+        ):
+            self._turn.give(dealt)
+            yield self._fetch(dealt.samples)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch; without it, epochs count themselves."""
+        self._epochs.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return where in which epoch this is, for a checkpoint."""
+        return self._epochs.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint was made, also with another number of workers."""
+        self._epochs.load_state_dict(state)
+
+
+def fetch_from(data: Any) -> tuple[Fetch, int]:
+    """Return how samples are fetched from arrays, and how many there are.
+
+    >>> fetch, num_samples = fetch_from((np.array([4, 5, 6]), np.array([0, 1, 0])))
+    >>> fetch(np.array([2, 0])), num_samples
+    ((array([6, 4]), array([0, 0])), 3)
+    """
+    arrays = jax.tree.map(np.asarray, data)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(arrays)]
+    lengths = {shape[:1] for shape in shapes}
+    if len(lengths) != 1 or lengths == {()}:
+        raise InvalidSetting(
+            "data must be arrays with an entry per sample, as many in each, got shapes "
+            f"{', '.join(map(str, shapes)) or 'of none'}"
+        )
+    return lambda indices: jax.tree.map(lambda leaf: leaf[indices], arrays), shapes[0][0]
