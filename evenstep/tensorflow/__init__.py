@@ -1,0 +1,14 @@
+"""Evenstep for TensorFlow: MultiWorkerMirroredStrategy, by a loop of your own or by `model.fit`.
+
+from evenstep.tensorflow import Balancer
+balancer = Balancer(strategy, total=256)
+dataset = balancer.dataset((images, labels))     # instead of batch() and a distributed data set
+for x, y in dataset:
+    loss, gradients = local_gradients(x, y)      # of the mean over this worker's batch
+    balancer.apply(optimizer, gradients, model.trainable_variables)
+"""
+
+from evenstep.tensorflow.balancer import Balancer
+from evenstep.tensorflow.dataset import BalancedDataset
+
+__all__ = ["BalancedDataset", "Balancer"]
