@@ -6,9 +6,14 @@ dataset = balancer.dataset((images, labels))     # instead of batch() and a dist
 for x, y in dataset:
     loss, gradients = local_gradients(x, y)      # of the mean over this worker's batch
     balancer.apply(optimizer, gradients, model.trainable_variables)
+
+from evenstep.tensorflow import FitBalancer
+balancer = FitBalancer(model, total=256)
+model.fit(balancer.dataset((images, labels)), epochs=5, callbacks=[balancer], shuffle=False)
 """
 
 from evenstep.tensorflow.balancer import Balancer
 from evenstep.tensorflow.dataset import BalancedDataset
+from evenstep.tensorflow.fit import FitBalancer
 
-__all__ = ["BalancedDataset", "Balancer"]
+__all__ = ["BalancedDataset", "Balancer", "FitBalancer"]

@@ -29,13 +29,8 @@ class Balancer:
     def __init__(
         self, strategy: tf.distribute.Strategy, total: int, *, fewest: int = 1, **settings: Any
     ) -> None:
-        meeting = StrategyMeeting(strategy)
-        device = device_kind(strategy.extended.worker_devices[0])
         self._strategy = strategy
-        self.loop = Loop(
-            meeting, total, framework="tensorflow", device=device, fewest=fewest, **settings
-        )
-        self._memory = DeviceMemory() if device == "gpu" else None
+        self.loop, self._memory = make_loop(strategy, total, fewest, settings)
         self._updates: dict[int, Update] = {}
 
     @property
@@ -116,3 +111,13 @@ class Balancer:
         if id(optimizer) not in self._updates:
             self._updates[id(optimizer)] = Update(self._strategy, optimizer, variables)
         return self._updates[id(optimizer)]
+
+
+def make_loop(
+    strategy: tf.distribute.Strategy, total: int, fewest: int, settings: Mapping[str, Any]
+) -> tuple[Loop, DeviceMemory | None]:
+    """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
+    meeting = StrategyMeeting(strategy)
+    device = device_kind(strategy.extended.worker_devices[0])
+    loop = Loop(meeting, total, framework="tensorflow", device=device, fewest=fewest, **settings)
+    return loop, DeviceMemory() if device == "gpu" else None

@@ -31,7 +31,7 @@ def weighted_sums(
     Within `strategy.run`. The slots ride along: they go in the same exchange as the gradients.
     """
     there = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    tensors = [tf.convert_to_tensor(gradients[i]) for i in there]
+    tensors = [dense(gradients[i]) for i in there]
     weighted = [tensor * tf.cast(weight, tensor.dtype) for tensor in tensors]
     *summed, rows = sum_of_all([*weighted, tf.identity(slots)])
     placed: list[Gradient] = list(gradients)
@@ -40,13 +40,18 @@ def weighted_sums(
     return placed, rows
 
 
+def dense(gradient: Gradient) -> tf.Tensor:
+    """Return a gradient that is there as one tensor."""
+    return tf.convert_to_tensor(gradient)
+
+
 @contextmanager
 def summed_already(optimizer: Any) -> Iterator[None]:
     """Let an optimizer take gradients as they are, instead of summing them over all workers."""
-    if not hasattr(optimizer, _SUMS):
+    if not hasattr(optimizer, _SUMS) or hasattr(optimizer, "inner_optimizer"):
         raise InvalidSetting(
-            "optimizer must be one of Keras 3 for TensorFlow, whose summing can be left out, "
-            f"got {type(optimizer).__name__}"
+            "optimizer must be one of Keras 3 for TensorFlow, and scale no losses (mixed_float16; "
+            f"mixed_bfloat16 can be used), got {type(optimizer).__name__}"
         )
     setattr(optimizer, _SUMS, lambda pairs: pairs)
     try:
