@@ -10,10 +10,14 @@ for x, y in dataset:
 from evenstep.tensorflow import FitBalancer
 balancer = FitBalancer(model, total=256)
 model.fit(balancer.dataset((images, labels)), epochs=5, callbacks=[balancer], shuffle=False)
+
+A `ServerBalancer` is for the paper's synchronous training with a `ParameterServer`.
 """
 
 from evenstep.tensorflow.balancer import Balancer
 from evenstep.tensorflow.dataset import BalancedDataset
 from evenstep.tensorflow.fit import FitBalancer
+from evenstep.tensorflow.parameter_server import ParameterServer
+from evenstep.tensorflow.server_balancer import ServerBalancer
 
-__all__ = ["BalancedDataset", "Balancer", "FitBalancer"]
+__all__ = ["BalancedDataset", "Balancer", "FitBalancer", "ParameterServer", "ServerBalancer"]

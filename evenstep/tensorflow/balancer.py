@@ -7,17 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from evenstep.core.plan import Plan
 from evenstep.tensorflow.dataset import BalancedDataset
 from evenstep.tensorflow.fetching import Map
 from evenstep.tensorflow.memory import DeviceMemory, device_kind
 from evenstep.tensorflow.strategy_meeting import StrategyMeeting
 from evenstep.tensorflow.summing import Gradient
+from evenstep.tensorflow.told import Told
 from evenstep.tensorflow.updating import Update, wait_for
 from evenstep.training.loop import Loop
 
 
-class Balancer:
+class Balancer(Told):
     """Balances a loop over the workers of a strategy, each with one device.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default, and
@@ -32,35 +32,6 @@ class Balancer:
         self._strategy = strategy
         self.loop, self._memory = make_loop(strategy, total, fewest, settings)
         self._updates: dict[int, Update] = {}
-
-    @property
-    def worker(self) -> int:
-        """Which of the workers this one is."""
-        return self.loop.worker
-
-    @property
-    def num_workers(self) -> int:
-        return self.loop.num_workers
-
-    @property
-    def iteration(self) -> int:
-        """k: iterations that have been finished."""
-        return self.loop.iteration
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the current iteration: batch sizes of all workers."""
-        return self.loop.plan
-
-    @property
-    def newest_plan(self) -> Plan:
-        """The plan of the next iteration, as far as it is known."""
-        return self.loop.newest_plan
-
-    @property
-    def batch_size(self) -> int:
-        """This worker's planned batch size."""
-        return self.loop.batch_size
 
     def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
         """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
@@ -82,25 +53,6 @@ class Balancer:
         self.loop.finish(None if self._memory is None else self._memory.read())
         update = self._update_of(optimizer, variables)
         self.loop.take(update(gradients, self.loop.share, self.loop.slots()))
-
-    def mean(self, value: Any) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
-
-        All workers must call it. It waits for all of them, which does not count as work.
-        """
-        return self.loop.mean(float(value))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint; what one worker returns fits all."""
-        return self.loop.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers."""
-        self.loop.load_state_dict(state)
-
-    def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
-        return self.loop.summary()
 
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,8 +19,17 @@ class BalancedDataset:
     batch on. Epochs count themselves unless you call `set_epoch`.
     """
 
-    def __init__(self, loop: Loop, tensors: Any, map: Map | None, **how: Any) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        tensors: Any,
+        map: Map | None,
+        begun: Callable[[], None] = lambda: None,
+        **how: Any,
+    ) -> None:
         self._loop = loop
+        self._begun = begun
+        """Is called in every iteration, before its batch is fetched."""
         self._samples = Samples(tensors, map)
         self.epochs = Epochs(self._samples.count, loop.total, fewest=loop.fewest, **how)
         loop.agree(self.epochs.common_settings)
@@ -33,6 +42,7 @@ class BalancedDataset:
 
     def __iter__(self) -> Iterator[Any]:
         for dealt in batches(self._loop, self.epochs):
+            self._begun()
             yield self._samples.fetch(tf.constant(dealt.samples, tf.int64))
 
     def set_epoch(self, epoch: int) -> None:
