@@ -72,7 +72,8 @@ with strategy.scope():
 
 def train_by_fit() -> None:
     """Let Keras train: one callback, and one call for the data set."""
-    model.compile(optimizer, loss_of)
+    with strategy.scope():
+        model.compile(optimizer, loss_of)
     balancer = FitBalancer(model, TOTAL, log=args.log)
     dataset = balancer.dataset(train)
     model.fit(dataset, epochs=EPOCHS, callbacks=[balancer], verbose=0, shuffle=False)

@@ -17,6 +17,7 @@ import tensorflow as tf
 from evenstep.core.arrays import Ints
 from evenstep.errors import InvalidSetting
 from evenstep.tensorflow.balancer import make_loop
+from evenstep.tensorflow.buffers import average_buffers
 from evenstep.tensorflow.fetching import Map, Samples
 from evenstep.tensorflow.fit_data import for_fit
 from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
@@ -61,6 +62,7 @@ class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         assert self._epochs is not None
         self._epochs.end()
+        average_buffers(self.model, self.loop)
 
     def on_train_end(self, logs: Any = None) -> None:
         del self.model.optimizer.apply, self.model.train_step

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evenstep.core.plan import Plan
+from evenstep.tensorflow.buffers import average_buffers
 from evenstep.training.loop import Loop
 
 
@@ -49,6 +50,13 @@ class Told:
         All workers must call it. It waits for all of them, which does not count as work.
         """
         return self.loop.mean(float(value))
+
+    def average_buffers(self, model: Any) -> None:
+        """Average BatchNorm's running statistics over all workers, for an evaluation.
+
+        All workers must call it.
+        """
+        average_buffers(model, self.loop)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from evenstep import runlog
 from evenstep.core.dealing import shuffled
 from evenstep.training.epochs import Epochs
 from tests.tensorflow.setup import (
-    FEATURES,
     balanced,
     cycle,
     data,
@@ -212,62 +210,3 @@ def test_time_of_a_fast_worker_is_not_that_of_a_slow_colleague(cluster):
         assert equal[0] >= WORK
         assert unequal[0] < 4 * WORK
         assert unequal[1] >= 8 * WORK
-
-
-def followed(strategy, log):
-    """Balance workers of which one really takes four times as long per sample."""
-    with balanced(strategy, TOTAL, policy="equal_finish", log=log) as balancer:
-        dataset = balancer.dataset(np.arange(TOTAL * 12))
-        for samples in dataset:
-            time.sleep(len(samples) * (0.012 if balancer.worker == 1 else 0.003))
-            exchange(balancer)
-        state = balancer.state_dict()
-        sizes = balancer.newest_plan.sizes.tolist()
-        summary = balancer.summary()
-    with balanced(strategy, TOTAL, policy="equal_finish") as again:
-        again.load_state_dict(state)
-        return sizes, again.plan.sizes.tolist(), again.iteration, summary
-
-
-def test_sizes_follow_the_speeds_and_a_checkpoint_keeps_them(cluster, tmp_path):
-    path = tmp_path / "run.jsonl"
-    for sizes, restored, iteration, summary in cluster.run(followed, log=str(path)):
-        assert sizes[0] >= 11 and sum(sizes) == TOTAL
-        assert restored == sizes and iteration == 12
-        assert summary.startswith("evenstep: batch sizes ")
-    log = runlog.read(path)
-    assert log.header.job == "tensorflow"
-    assert log.matrix("batch_sizes").sum(axis=1).tolist() == [TOTAL] * 12
-
-
-def disagreeing(strategy):
-    worker = int(strategy.cluster_resolver.task_id)
-    with balanced(strategy, TOTAL + worker):
-        pass
-
-
-def of_other_data(strategy):
-    worker = int(strategy.cluster_resolver.task_id)
-    with balanced(strategy, TOTAL) as balancer:
-        balancer.dataset(np.arange(50), seed=worker)
-
-
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [(disagreeing, "total must be the same on all workers, got 16 on worker 0 and 17 on worker 1"),
-     (of_other_data, "seed must be the same on all workers, got 0 on worker 0 and 1 on worker 1")],
-)  # fmt: skip
-def test_workers_that_were_told_otherwise_stop_together(cluster, mistake, message):
-    for failure in cluster.failures(mistake):
-        assert failure.kind == "InvalidSetting"
-        assert message in failure.message
-
-
-def mean_of(strategy):
-    with balanced(strategy, 8, mode="static", shares=(1, 3)) as balancer:
-        next(iter(balancer.dataset(np.zeros((8, FEATURES)))))
-        return balancer.mean(tf.constant(float(balancer.worker)))
-
-
-def test_a_mean_is_that_of_all_samples(cluster):
-    assert cluster.run(mean_of) == [0.75, 0.75]
