@@ -198,7 +198,7 @@ def _launch(groups: list[str], args: argparse.Namespace) -> dict[str, Any]:
         try:
             for process in workers:
                 if process.wait(args.timeout) != 0:
-                    raise EvenstepError("a worker of the benchmark has failed")
+                    raise RuntimeError("a worker of the benchmark has failed")
         finally:
             for process in workers:
                 process.kill()

@@ -21,10 +21,11 @@ from evenstep.tensorflow.buffers import average_buffers
 from evenstep.tensorflow.fetching import Map, Samples
 from evenstep.tensorflow.fit_data import for_fit
 from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
+from evenstep.tensorflow.told import Told
 from evenstep.training.epochs import Epochs
 
 
-class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
+class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
     """Balances `model.fit` over the workers of the model's strategy, each with one device.
 
     The settings are those of `Balancer`. Give it to `fit` among the callbacks, and the data set
@@ -49,7 +50,11 @@ class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
         return for_fit(self._deals, samples, len(epochs))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        self._check()
+        epochs = self._check()
+        # Keras trains whole epochs, so that one that was left begins anew.
+        epochs.position = 0
+        self._release()
+        self._failure = None
         self._apply, self._train_step = self.model.optimizer.apply, self.model.train_step
         self.model.optimizer.apply, self.model.train_step = self._applied, self._trained
         # What was traced before knows nothing of this.
@@ -65,7 +70,7 @@ class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
         average_buffers(self.model, self.loop)
 
     def on_train_end(self, logs: Any = None) -> None:
-        del self.model.optimizer.apply, self.model.train_step
+        self._release()
         self.model.make_train_function(force=True)
 
     def state_dict(self) -> dict[str, Any]:
@@ -79,13 +84,15 @@ class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
         if self._epochs is not None and state["epochs"] is not None:
             self._epochs.load_state_dict(state["epochs"])
 
-    def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
-        return self.loop.summary()
-
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""
         self.loop.close()
+
+    def _release(self) -> None:
+        """Let the model be as it was; a fit that has failed may have left it otherwise."""
+        for owner, name in ((self.model.optimizer, "apply"), (self.model, "train_step")):
+            if name in vars(owner):
+                delattr(owner, name)
 
     def _deals(self) -> Iterator[Ints]:
         """Yield the samples of this worker's batches to the end of the epoch, beginning each.
@@ -142,7 +149,7 @@ class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
             # Out of a graph it would come as an error of TensorFlow.
             self._failure = failure
 
-    def _check(self) -> None:
+    def _check(self) -> Epochs:
         if self._epochs is None:
             raise InvalidSetting("fit must get the data set of FitBalancer.dataset, got another")
         if self.model.jit_compile:
@@ -159,3 +166,4 @@ class FitBalancer(keras.callbacks.Callback):  # type: ignore[misc]
                 f"steps_per_epoch must be that of the data set, {len(self._epochs)}, got "
                 f"{self.params['steps']}"
             )
+        return self._epochs

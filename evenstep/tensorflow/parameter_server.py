@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.core.settings import require_whole
-from evenstep.errors import EngineFailed, EvenstepError, InvalidSetting
+from evenstep.errors import EngineFailed, EvenstepError, InvalidSetting, MalformedMessage
 from evenstep.tensorflow.gathering import Gathering
 from evenstep.tensorflow.vectors import Layout, Vector
 
@@ -72,7 +72,7 @@ class ParameterServer:
                 self._break_up()
                 with contextlib.suppress(OSError):
                     connection.send_bytes(json.dumps({"problem": str(problem)}).encode())
-            except (EOFError, OSError):
+            except (EOFError, OSError, ValueError, KeyError):
                 self._break_up()
 
     def _break_up(self) -> None:
@@ -95,6 +95,8 @@ class ParameterServer:
             row = np.frombuffer(connection.recv_bytes(), np.float64)
             gathering = self._meeting if verb == "meet" else self._settling
             _send(connection, gathering.everybody(worker, row))
+        elif verb != "leave":
+            raise MalformedMessage(f"a question must be one that a worker has, got {verb!r}")
         return bool(verb != "leave")
 
     def _join(self, worker: int) -> None:

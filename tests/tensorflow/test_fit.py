@@ -170,6 +170,31 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+class Stopping(keras.callbacks.Callback):  # type: ignore[misc]
+    """Ends a fit in its second iteration, without a word."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 1:
+            raise KeyError("a mistake")
+
+
+def failed(strategy):
+    """Fit with another callback that fails, and then without it."""
+    model, noting = compiled(strategy)
+    balancer = FitBalancer(model, TOTAL, policy=cycle(*TABLE), summary=False)
+    samples = balancer.dataset(data(NUM_SAMPLES))
+    how = {"verbose": 0, "shuffle": False}
+    with pytest.raises(KeyError):
+        model.fit(samples, callbacks=[balancer, Stopping()], **how)
+    model.fit(samples, callbacks=[balancer], **how)
+    balancer.close()
+    return balancer.iteration, len(noting.sizes)
+
+
+def test_a_fit_after_one_that_failed_is_as_good_as_any(cluster):
+    assert cluster.run(failed) == [(2 + EPOCH, 2 + EPOCH)] * 2
+
+
 def mistaken(strategy):
     """Return what is said about each mistake."""
     said = []
