@@ -1,0 +1,75 @@
+"""The balancer of a training loop under MultiWorkerMirroredStrategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from evenstep.tensorflow.dataset import BalancedDataset
+from evenstep.tensorflow.fetching import Map
+from evenstep.tensorflow.memory import DeviceMemory, device_kind
+from evenstep.tensorflow.strategy_meeting import StrategyMeeting
+from evenstep.tensorflow.summing import Gradient
+from evenstep.tensorflow.told import Told
+from evenstep.tensorflow.updating import Update, wait_for
+from evenstep.training.loop import Loop
+
+
+class Balancer(Told):
+    """Balances a loop over the workers of a strategy, each with one device.
+
+    `total` is X, the samples of all workers in one iteration; everything else has a default, and
+    is what it is for `evenstep.pytorch.Balancer`: mode, shares, policy, predictor, minimum,
+    maximum, granularity, coordinator, log, name, summary, warm_up, timer. `fewest` is the smallest
+    batch that the model can be trained on. All workers must make one.
+    """
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy, total: int, *, fewest: int = 1, **settings: Any
+    ) -> None:
+        self._strategy = strategy
+        self.loop, self._memory = make_loop(strategy, total, fewest, settings)
+        self._updates: dict[int, Update] = {}
+
+    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
+        """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
+
+        `map` is applied to each sample, by tf.data and in parallel: to names of files, say. Takes
+        `shuffle`, `seed` and `drop_last`, too. All workers must call it.
+        """
+        return BalancedDataset(self.loop, tensors, map, **how)
+
+    def apply(
+        self, optimizer: Any, gradients: Sequence[Gradient], variables: Sequence[Any]
+    ) -> None:
+        """Apply the gradient of the joined batch, from those of the mean over this worker's batch.
+
+        In place of ``optimizer.apply(gradients, variables)``, outside of `strategy.run`. This
+        worker's own work ends here, as soon as its gradients are there.
+        """
+        wait_for(gradients)
+        self.loop.finish(None if self._memory is None else self._memory.read())
+        update = self._update_of(optimizer, variables)
+        self.loop.take(update(gradients, self.loop.share, self.loop.slots()))
+
+    def close(self) -> None:
+        """End what runs in the background, and print the summary; done at exit by itself."""
+        self.loop.close()
+
+    def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
+        # It keeps the optimizer, so that no other can get its id.
+        if id(optimizer) not in self._updates:
+            self._updates[id(optimizer)] = Update(self._strategy, optimizer, variables)
+        return self._updates[id(optimizer)]
+
+
+def make_loop(
+    strategy: tf.distribute.Strategy, total: int, fewest: int, settings: Mapping[str, Any]
+) -> tuple[Loop, DeviceMemory | None]:
+    """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
+    meeting = StrategyMeeting(strategy)
+    device = device_kind(strategy.extended.worker_devices[0])
+    loop = Loop(meeting, total, framework="tensorflow", device=device, fewest=fewest, **settings)
+    return loop, DeviceMemory() if device == "gpu" else None

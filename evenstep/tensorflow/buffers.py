@@ -1,0 +1,29 @@
+"""Buffers: what a model keeps beside its parameters, such as BatchNorm's running statistics.
+
+Each worker has its own, from its own batches; nobody waits for them while training.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from evenstep.training.loop import Loop
+
+
+def average_buffers(model: Any, loop: Loop) -> None:
+    """Give all workers the mean of their buffers, weighted by their batches of the iteration.
+
+    All workers must call it. It waits for all of them, which does not count as work.
+    """
+    buffers = [v for v in model.non_trainable_variables if "float" in str(v.dtype)]
+    if not buffers:
+        return
+    with loop.away():
+        parts = [buffer.numpy().astype(np.float64) for buffer in buffers]
+        weighted = np.concatenate([part.ravel() for part in parts]) * loop.share
+        mean = loop.meeting.everybody(weighted).sum(axis=0)
+    ends = np.cumsum([part.size for part in parts])[:-1]
+    for buffer, part, value in zip(buffers, parts, np.split(mean, ends), strict=True):
+        buffer.assign(value.reshape(part.shape))

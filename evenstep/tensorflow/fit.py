@@ -1,0 +1,169 @@
+"""`model.fit`, balanced: one callback, and one call for the data set.
+
+Everything happens within Keras's own training function: the data set begins an iteration when the
+function asks for its batch, and the optimizer ends it when the local gradients are there. Both are
+calls back into Python, so that the function is traced once, as without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from evenstep.core.arrays import Ints
+from evenstep.errors import InvalidSetting
+from evenstep.tensorflow.balancer import make_loop
+from evenstep.tensorflow.buffers import average_buffers
+from evenstep.tensorflow.fetching import Map, Samples
+from evenstep.tensorflow.fit_data import for_fit
+from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
+from evenstep.tensorflow.told import Told
+from evenstep.training.epochs import Epochs
+
+
+class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
+    """Balances `model.fit` over the workers of the model's strategy, each with one device.
+
+    The settings are those of `Balancer`. Give it to `fit` among the callbacks, and the data set
+    that `dataset` returns as the first argument.
+    """
+
+    def __init__(self, model: keras.Model, total: int, *, fewest: int = 1, **settings: Any) -> None:
+        super().__init__()
+        self._strategy = model.distribute_strategy
+        self.loop, self._memory = make_loop(self._strategy, total, fewest, settings)
+        self._epochs: Epochs | None = None
+        self._apply: Any = None
+        self._train_step: Any = None
+        self._failure: Exception | None = None
+
+    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> Any:
+        """Return this worker's batches of some samples, for `fit`; as `Balancer.dataset`."""
+        samples = Samples(tensors, map)
+        epochs = Epochs(samples.count, self.loop.total, fewest=self.loop.fewest, **how)
+        self.loop.agree(epochs.common_settings)
+        self._epochs = epochs
+        return for_fit(self._deals, samples, len(epochs))
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        epochs = self._check()
+        # Keras trains whole epochs, so that one that was left begins anew.
+        epochs.position = 0
+        self._release()
+        self._failure = None
+        self._apply, self._train_step = self.model.optimizer.apply, self.model.train_step
+        self.model.optimizer.apply, self.model.train_step = self._applied, self._trained
+        # What was traced before knows nothing of this.
+        self.model.make_train_function(force=True)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        assert self._epochs is not None
+        self._epochs.end()
+        average_buffers(self.model, self.loop)
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._release()
+        self.model.make_train_function(force=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything learned, and the epoch, for a checkpoint between two epochs."""
+        epochs = None if self._epochs is None else self._epochs.state_dict()
+        return {"loop": self.loop.state_dict(), "epochs": epochs}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint was made, once `dataset` has been called."""
+        self.loop.load_state_dict(state["loop"])
+        if self._epochs is not None and state["epochs"] is not None:
+            self._epochs.load_state_dict(state["epochs"])
+
+    def close(self) -> None:
+        """End what runs in the background, and print the summary; done at exit by itself."""
+        self.loop.close()
+
+    def _release(self) -> None:
+        """Let the model be as it was; a fit that has failed may have left it otherwise."""
+        for owner, name in ((self.model.optimizer, "apply"), (self.model, "train_step")):
+            if name in vars(owner):
+                delattr(owner, name)
+
+    def _deals(self) -> Iterator[Ints]:
+        """Yield the samples of this worker's batches to the end of the epoch, beginning each.
+
+        Keras takes a batch to look at before it trains, so that an iteration is over, and the next
+        one comes, when it has been trained on.
+        """
+        epochs, loop = self._epochs, self.loop
+        assert epochs is not None
+        while True:
+            if epochs.position == len(epochs):
+                return
+            dealt = epochs.deal(loop.begin().sizes, loop.worker, loop.minimum)
+            assert dealt is not None, "the epoch has not ended"
+            loop.has_batch(dealt)
+            yield dealt.samples.astype(np.int64)
+
+    def _trained(self, batch: Any) -> Any:
+        """Train on a batch, and return what Keras shows: with a dimension that it takes a mean of.
+
+        It averages over workers along the first dimension, and forgets that most have none.
+        """
+        logs = self._train_step(batch)
+        return tf.nest.map_structure(lambda value: tf.reshape(value, (1,)), logs)
+
+    def _applied(self, gradients: Sequence[Gradient], variables: Any = None) -> None:
+        """Apply the gradient of the joined batch; in place of the optimizer's own `apply`."""
+        gradients = list(gradients)
+        there = [dense(gradient) for gradient in gradients if gradient is not None]
+        # What is handed over must be there, on whatever device; the others as far as can be told.
+        smallest = min(there, key=lambda gradient: gradient.shape.num_elements() or 0)
+        with tf.control_dependencies(there):
+            weight, slots = tf.numpy_function(self._finish, [smallest], [tf.float64, tf.float32])
+        weight.set_shape(())
+        slots.set_shape(self.loop.slots().shape)
+        summed, rows = weighted_sums(gradients, weight, slots)
+        tf.numpy_function(self._take, [rows], [])
+        with summed_already(self.model.optimizer):
+            self._apply(summed, variables)
+
+    def _finish(self, gradient: Any) -> tuple[np.float64, Any]:
+        del gradient
+        self.loop.finish(None if self._memory is None else self._memory.read())
+        assert self._epochs is not None
+        self._epochs.advance()
+        # Keras has divided the loss by the number of workers.
+        weight = self.loop.num_workers * self.loop.share
+        return np.float64(weight), self.loop.slots()
+
+    def _take(self, rows: Any) -> None:
+        try:
+            self.loop.take(rows)
+        except Exception as failure:
+            # Out of a graph it would come as an error of TensorFlow.
+            self._failure = failure
+
+    def _check(self) -> Epochs:
+        if self._epochs is None:
+            raise InvalidSetting("fit must get the data set of FitBalancer.dataset, got another")
+        if self.model.jit_compile:
+            raise InvalidSetting(
+                "jit_compile must be False, as XLA compiles anew for every batch size, got True"
+            )
+        if self.model.steps_per_execution != 1:
+            raise InvalidSetting(
+                "steps_per_execution must be 1, as each iteration has a plan of its own, got "
+                f"{self.model.steps_per_execution}"
+            )
+        if self.params["steps"] != len(self._epochs):
+            raise InvalidSetting(
+                f"steps_per_epoch must be that of the data set, {len(self._epochs)}, got "
+                f"{self.params['steps']}"
+            )
+        return self._epochs

@@ -1,0 +1,120 @@
+"""A synchronous parameter server: holds the parameters, and makes one update per iteration.
+
+The paper's workflow (Alg. 3): workers pull w, compute a gradient on their x_i samples, and push it
+weighted by x_i / X; when all have pushed, the server sums and makes the update. TensorFlow's own
+ParameterServerStrategy is asynchronous, and its workers know no iterations.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Sequence
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+import numpy as np
+
+from evenstep.core.settings import require_whole
+from evenstep.errors import EngineFailed, EvenstepError, InvalidSetting, MalformedMessage
+from evenstep.tensorflow.gathering import Gathering
+from evenstep.tensorflow.vectors import Layout, Vector
+
+
+class ParameterServer:
+    """The parameters of a model and their optimizer, for so many workers."""
+
+    def __init__(self, optimizer: Any, variables: Sequence[Any], num_workers: int) -> None:
+        require_whole("the number of workers", num_workers)
+        self.num_workers = num_workers
+        self.updates = 0
+        self._optimizer = optimizer
+        self._variables = list(variables)
+        self._layout = Layout(variables)
+        if not optimizer.built:
+            optimizer.build(self._variables)
+        self._parameters = self._layout.parameters()
+        self._pushed: dict[int, Vector] = {}
+        self._meeting = Gathering(num_workers)
+        self._settling = Gathering(num_workers, self._update)
+        self._joined: set[int] = set()
+
+    def serve(self, address: str, token: str) -> None:
+        """Serve workers at HOST:PORT that know the token, until all of them have left.
+
+        Raises EngineFailed where one was lost: what it had pushed is not there for the others.
+        """
+        host, _, port = address.rpartition(":")
+        with Listener((host, int(port)), authkey=token.encode()) as listener:
+            threads = [self._attend_next(listener) for _ in range(self.num_workers)]
+            for thread in threads:
+                thread.join()
+        if self._settling.is_broken:
+            raise EngineFailed("all workers must stay to the end, but one was lost")
+
+    def _attend_next(self, listener: Listener) -> threading.Thread:
+        """Attend to the next worker that comes and knows the token, in a thread of its own."""
+        while True:
+            with contextlib.suppress(AuthenticationError, EOFError, OSError):
+                worker = threading.Thread(target=self._attend, args=(listener.accept(),))
+                worker.start()
+                return worker
+
+    def _attend(self, connection: Connection) -> None:
+        """Do what one worker asks for, until it leaves."""
+        with contextlib.closing(connection):
+            try:
+                while self._answer(connection):
+                    pass
+            except EvenstepError as problem:
+                self._break_up()
+                with contextlib.suppress(OSError):
+                    connection.send_bytes(json.dumps({"problem": str(problem)}).encode())
+            except (EOFError, OSError, ValueError, KeyError):
+                self._break_up()
+
+    def _break_up(self) -> None:
+        self._meeting.break_up()
+        self._settling.break_up()
+
+    def _answer(self, connection: Connection) -> bool:
+        """Answer one question; say whether there may be more."""
+        question = json.loads(connection.recv_bytes())
+        verb, worker = question["verb"], int(question["worker"])
+        if verb == "join":
+            self._join(worker)
+            _send(connection, np.zeros(0), workers=self.num_workers, length=self._layout.length)
+        elif verb == "pull":
+            _send(connection, self._parameters)
+        elif verb == "push":
+            self._pushed[worker] = np.frombuffer(connection.recv_bytes(), self._layout.dtype)
+            _send(connection, np.zeros(0))
+        elif verb in ("meet", "settle"):
+            row = np.frombuffer(connection.recv_bytes(), np.float64)
+            gathering = self._meeting if verb == "meet" else self._settling
+            _send(connection, gathering.everybody(worker, row))
+        elif verb != "leave":
+            raise MalformedMessage(f"a question must be one that a worker has, got {verb!r}")
+        return bool(verb != "leave")
+
+    def _join(self, worker: int) -> None:
+        if not 0 <= worker < self.num_workers or worker in self._joined:
+            raise InvalidSetting(
+                f"worker must be another for each, from 0 to {self.num_workers - 1}, got {worker}"
+            )
+        self._joined.add(worker)
+
+    def _update(self) -> None:
+        """Make the update of an iteration; in the order of workers, whoever came first."""
+        gradient = np.sum([self._pushed[worker] for worker in sorted(self._pushed)], axis=0)
+        self._pushed = {}
+        self._optimizer.apply(self._layout.split(gradient), self._variables)
+        self._parameters = self._layout.parameters()
+        self.updates += 1
+
+
+def _send(connection: Connection, numbers: Vector, **said: int) -> None:
+    connection.send_bytes(json.dumps({"dtype": numbers.dtype.name, **said}).encode())
+    connection.send_bytes(np.ascontiguousarray(numbers).tobytes())

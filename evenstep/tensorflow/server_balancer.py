@@ -1,0 +1,78 @@
+"""The balancer of a training with a synchronous parameter server, as the paper has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evenstep.tensorflow.dataset import BalancedDataset
+from evenstep.tensorflow.fetching import Map
+from evenstep.tensorflow.server_line import ServerLine
+from evenstep.tensorflow.summing import Gradient
+from evenstep.tensorflow.told import Told
+from evenstep.tensorflow.updating import wait_for
+from evenstep.tensorflow.vectors import Layout
+from evenstep.training.loop import Loop
+
+
+class ServerBalancer(Told):
+    """Balances the loops of workers that pull from, and push to, one `ParameterServer`.
+
+    `worker` is this one's number, from 0; `variables` are those of its model, in the order of the
+    server's. Plans are those of a manager with `coordinator`, as `evenstep.connect` returns it; the
+    other settings are those of `Balancer`. All workers must make one.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str,
+        worker: int,
+        variables: Sequence[Any],
+        total: int,
+        *,
+        patience: float = 60.0,
+        device: str = "cpu",
+        fewest: int = 1,
+        **settings: Any,
+    ) -> None:
+        self._layout = Layout(variables)
+        self._line = ServerLine(address, token, worker, patience)
+        self.loop = Loop(
+            self._line, total, framework="tensorflow", device=device, fewest=fewest, **settings
+        )
+        self.loop.agree({"the number of parameters": self._layout.length})
+
+    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
+        """Return this worker's batches of some samples, as `Balancer.dataset` does.
+
+        The parameters are pulled when a batch is asked for: that is this worker's own work.
+        """
+        return BalancedDataset(self.loop, tensors, map, begun=self._pull, **how)
+
+    def push(self, gradients: Sequence[Gradient]) -> None:
+        """Push the gradients of the mean over this worker's batch, and wait for the update.
+
+        In place of ``optimizer.apply(gradients, variables)``. This worker's own work ends when its
+        push has arrived: waiting for others comes after that.
+        """
+        wait_for(gradients)
+        self._line.push(self._layout.gradients(gradients, self.loop.share))
+        self.loop.finish()
+        rows = self._line.settle(self.loop.slots().ravel().astype(np.float64))
+        self.loop.take(rows.sum(axis=0).astype(np.float32))
+
+    def pull(self) -> None:
+        """Give this worker's model the newest parameters, as for an evaluation."""
+        with self.loop.away():
+            self._pull()
+
+    def close(self) -> None:
+        """Leave the server, and print the summary."""
+        self.loop.close()
+        self._line.close()
+
+    def _pull(self) -> None:
+        self._layout.assign(self._line.pull())

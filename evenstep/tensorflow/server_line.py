@@ -1,0 +1,84 @@
+"""The line of a worker to its parameter server; it is also where the workers meet."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+import numpy as np
+
+from evenstep.core.arrays import Floats
+from evenstep.errors import EngineFailed
+from evenstep.tensorflow.vectors import Vector
+
+_PAUSE = 0.1
+"""Seconds between two tries to reach a server that is not up yet."""
+
+
+class ServerLine:
+    """Asks a parameter server at HOST:PORT, one question after the other."""
+
+    def __init__(self, address: str, token: str, worker: int, patience: float) -> None:
+        self.worker = worker
+        self._address = address
+        self._connection = _reach(address, token, patience)
+        self.num_workers = int(self._ask("join")[0]["workers"])
+
+    def everybody(self, row: Floats) -> Floats:
+        """Return the rows of all workers, one per worker."""
+        return self._gather("meet", row)
+
+    def settle(self, row: Floats) -> Floats:
+        """End the iteration: return the rows of all workers, when the update has been made."""
+        return self._gather("settle", row)
+
+    def pull(self) -> Vector:
+        """Return the parameters."""
+        return self._ask("pull")[1]
+
+    def push(self, gradient: Vector) -> None:
+        """Hand in this worker's part of the gradient; it has arrived when this returns."""
+        self._ask("push", gradient)
+
+    def close(self) -> None:
+        """Leave, if the line still holds."""
+        if not self._connection.closed:
+            with contextlib.suppress(EngineFailed, OSError):
+                self._ask("leave")
+            self._connection.close()
+
+    def _gather(self, verb: str, row: Floats) -> Floats:
+        rows = self._ask(verb, np.asarray(row, np.float64))[1]
+        return rows.reshape(self.num_workers, len(row))
+
+    def _ask(self, verb: str, numbers: Vector | None = None) -> tuple[dict[str, Any], Vector]:
+        try:
+            self._connection.send_bytes(json.dumps({"verb": verb, "worker": self.worker}).encode())
+            if verb == "leave":
+                return {}, np.zeros(0)
+            if numbers is not None:
+                self._connection.send_bytes(np.ascontiguousarray(numbers).tobytes())
+            said = json.loads(self._connection.recv_bytes())
+            if "problem" in said:
+                raise EngineFailed(
+                    f"the parameter server at {self._address} says: {said['problem']}"
+                )
+            return said, np.frombuffer(self._connection.recv_bytes(), said["dtype"])
+        except (EOFError, ConnectionError) as problem:
+            raise EngineFailed(
+                f"the parameter server at {self._address} must be there to the end, but the line "
+                f"to it is lost ({type(problem).__name__})"
+            ) from None
+
+
+def _reach(address: str, token: str, patience: float) -> Connection:
+    host, _, port = address.rpartition(":")
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        with contextlib.suppress(ConnectionRefusedError):
+            return Client((host, int(port)), authkey=token.encode())
+        time.sleep(_PAUSE)
+    raise EngineFailed(f"a parameter server must be at {address} within {patience:g} s, got nobody")

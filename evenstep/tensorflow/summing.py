@@ -1,0 +1,60 @@
+"""Keras's own summing: its optimizers sum gradients over all workers, which must not happen twice.
+
+A Keras optimizer clips, and only then sums. Here gradients are weighted and summed first, together
+with the workers' rows, so that what is clipped is the gradient of the joined batch, as in a
+training on one machine; and the optimizer is told to take it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tensorflow as tf
+
+from evenstep.errors import InvalidSetting
+from evenstep.tensorflow.strategy_meeting import sum_of_all
+
+_SUMS = "_all_reduce_sum_gradients"
+"""How Keras calls it."""
+
+Gradient = Any
+"""A tensor, or IndexedSlices, or None where a variable had no part in the loss."""
+
+
+def weighted_sums(
+    gradients: list[Gradient], weight: tf.Tensor, slots: tf.Tensor
+) -> tuple[list[Gradient], tf.Tensor]:
+    """Return the weighted gradients, and the slots, both summed over all workers.
+
+    Within `strategy.run`. The slots ride along: they go in the same exchange as the gradients.
+    """
+    there = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    tensors = [dense(gradients[i]) for i in there]
+    weighted = [tensor * tf.cast(weight, tensor.dtype) for tensor in tensors]
+    *summed, rows = sum_of_all([*weighted, tf.identity(slots)])
+    placed: list[Gradient] = list(gradients)
+    for i, gradient in zip(there, summed, strict=True):
+        placed[i] = gradient
+    return placed, rows
+
+
+def dense(gradient: Gradient) -> tf.Tensor:
+    """Return a gradient that is there as one tensor."""
+    return tf.convert_to_tensor(gradient)
+
+
+@contextmanager
+def summed_already(optimizer: Any) -> Iterator[None]:
+    """Let an optimizer take gradients as they are, instead of summing them over all workers."""
+    if not hasattr(optimizer, _SUMS) or hasattr(optimizer, "inner_optimizer"):
+        raise InvalidSetting(
+            "optimizer must be one of Keras 3 for TensorFlow, and scale no losses (mixed_float16; "
+            f"mixed_bfloat16 can be used), got {type(optimizer).__name__}"
+        )
+    setattr(optimizer, _SUMS, lambda pairs: pairs)
+    try:
+        yield
+    finally:
+        delattr(optimizer, _SUMS)
