@@ -33,6 +33,7 @@ class Entry(NamedTuple):
 
 COMMANDS: dict[str, Entry] = {
     "compare": Entry("evenstep.cli.compare", "train under several schemes, and compare them"),
+    "dashboard": Entry("evenstep.cli.dashboard", "look at jobs in a browser while they run"),
     "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
     "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
@@ -49,10 +50,12 @@ EXTRAS: dict[str, str] = {
     "rich": "sim",
     "simpy": "sim",
     "sklearn": "demo",
+    "starlette": "dashboard",
     "statsmodels": "arima",
     "thriftpy2": "manager",
     "tomli": "sim",
     "torch": "torch",
+    "uvicorn": "dashboard",
 }
 """Which extra brings a package that the core does without."""
 
