@@ -23,7 +23,7 @@ from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import IterationRow
 
 _ALL = 20
-"""So many iterations are all looked at; later, one in several is enough."""
+"""The first iterations are all looked at; later, one in several is enough."""
 _EVERY = 5
 _WORKERS_PER_SKIP = 10
 """With many workers a look costs milliseconds, so that more are left out."""
@@ -40,6 +40,7 @@ class Estimates:
         self._workers = workers
         self._filter = FinishFilter.fresh(len(workers))
         self._seen = 0
+        self._all_until = _ALL
         self._plain: deque[float] = deque(maxlen=_LAST)
         self._optimum: deque[float] = deque(maxlen=_LAST)
         self.plain = math.nan
@@ -51,6 +52,7 @@ class Estimates:
         keep = as_ints([place.get(name, -1) for name in workers])
         self._filter = remap_rows(self._filter, FinishFilter.fresh(len(workers)), keep)
         self._workers = workers
+        self._all_until = max(_ALL, self._seen + _SETTLE)
         self._plain.clear()
         self._optimum.clear()
         self.plain = self.optimum = math.nan
@@ -59,14 +61,12 @@ class Estimates:
         """Learn from an iteration, where it is one of those that are looked at."""
         self._seen += 1
         every = max(_EVERY, len(self._workers) // _WORKERS_PER_SKIP)
-        if self._seen > _ALL and self._seen % every:
+        if self._seen > self._all_until and self._seen % every:
             return
         times = np.where((row.batch_sizes > 0) & (row.times > 0), row.times, np.nan)
-        # A log may hold numbers that no clock has given.
-        with np.errstate(all="ignore"):
-            self._filter = self._filter.observe(row.batch_sizes, times)
-            if self._seen >= _SETTLE and self._filter.seen.any():
-                self._estimate(row, times)
+        self._filter = self._filter.observe(row.batch_sizes, times)
+        if self._seen >= _SETTLE and self._filter.seen.any():
+            self._estimate(row, times)
 
     def _estimate(self, row: IterationRow, times: Floats) -> None:
         total = int(row.batch_sizes.sum())

@@ -66,6 +66,8 @@ class Job:
         self.problem: str | None = None
         """Why nothing more comes, where something is wrong."""
 
+    # A log may hold numbers that no clock or probe has given; what they make infinite is unknown.
+    @np.errstate(all="ignore")
     def take(self, records: Iterable[Record]) -> None:
         """Go on with what came."""
         for record in records:

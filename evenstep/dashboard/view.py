@@ -41,6 +41,7 @@ def about(job: Job) -> Json:
     }
 
 
+@np.errstate(all="ignore")
 def now(job: Job, rows_from: int = 0, events_from: int = 0) -> Json:
     """Return the newest iteration, with those rows and events that the page has not seen yet."""
     last = job.last
@@ -65,6 +66,7 @@ def now(job: Job, rows_from: int = 0, events_from: int = 0) -> Json:
     }
 
 
+@np.errstate(all="ignore")
 def course(job: Job, worker: int) -> Json:
     """Return the whole run in points, with more of one worker than of the others."""
     whole = job.course.whole

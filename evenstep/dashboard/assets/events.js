@@ -32,7 +32,7 @@ export class Events {
 
   show() {
     const shown = this.events.filter(({ kind }) => this.showPlans.checked || !PLANS.includes(kind)).slice(-MOST).reverse();
-    this.list.replaceChildren(...(shown.length ? shown.map(item) : [make("li", { text: "nothing yet" })]));
+    this.list.replaceChildren(...(shown.length ? shown.map(item) : [make("li", { class: "none", text: "nothing yet" })]));
   }
 }
 
