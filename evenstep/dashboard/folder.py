@@ -62,7 +62,7 @@ class Folder:
         now = self._clock()
         if now - self._scanned >= RESCAN:
             self._scanned = now
-            self._scan()
+            self.rescan()
         for key in [key for key, looked in self._looked.items() if now - looked > KEPT]:
             del self._looked[key]
             self._followed.pop(key, None)
@@ -82,7 +82,8 @@ class Folder:
             return None
         return Reading(log.job, log.run, log.progress, log.every)
 
-    def _scan(self) -> None:
+    def rescan(self) -> None:
+        """Look which run logs there are, and in which state."""
         paths = self._path.glob("*.jsonl") if self._path.is_dir() else [self._path]
         stats = {path: stat for path in paths if (stat := _stat(path)) is not None}
         newest = sorted(stats, key=lambda path: -stats[path].st_mtime)[:MOST]

@@ -58,6 +58,7 @@ class Page:
         self._source = source
         self._key = key
         self._worker = worker
+        self._is_chosen = key is not None
         self._told: dict[str, Any] = {}
         self._run = -1
         self._rows = self._events = 0
@@ -68,11 +69,19 @@ class Page:
     def news(self, now: float) -> list[tuple[str, Any]]:
         """Return the events that are due at this time, which is in seconds."""
         entries = self._source.entries()
-        if self._key is None and entries:
-            self._key = entries[0].key
+        self._choose(entries)
         news = self._changed("jobs", _list(self._source, entries, self._key))
         reading = None if self._key is None else self._source.read(self._key)
         return news if reading is None else [*news, *self._about(reading, now)]
+
+    def _choose(self, entries: list[Entry]) -> None:
+        """Where nobody chose a job, show the newest, and go on to the next when it is over."""
+        running = any(entry.key == self._key and entry.state == "running" for entry in entries)
+        if self._is_chosen or running or not entries or entries[0].key == self._key:
+            return
+        if self._key is None or entries[0].state == "running":
+            self._key, self._run = entries[0].key, -1
+            self._state = ()
 
     def _about(self, reading: Reading, now: float) -> list[tuple[str, Any]]:
         job = reading.job

@@ -131,6 +131,19 @@ def test_another_run_under_the_same_name_is_told_from_its_beginning(folder, path
     assert told["course"]["worker"]["worker"] == 1
 
 
+def test_the_next_job_is_shown_when_the_newest_is_over_and_nobody_chose_it(folder, path, tmp_path):
+    chosen = Page(folder, folder.entries()[0].key, None)
+    page = Page(folder, None, None)
+    page.news(0.0)
+    assert news_of(folder, page, 1.0)["job"]["job"] == "G"
+    path.write_text(text_of(header(), row(0), row(1), row(2), Event("end", 3)))
+    (tmp_path / "next.jsonl").write_text(text_of(header(job="next"), row(0)))
+    folder.rescan()
+    page.news(2.0)
+    assert news_of(folder, page, 3.0)["job"]["job"] == "next"
+    assert dict(chosen.news(2.0))["job"]["job"] == "G"
+
+
 def test_the_stream_is_server_sent_events_and_ends_when_told(folder):
     async def follow():
         texts: list[bytes] = []
