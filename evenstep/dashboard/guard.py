@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from evenstep.manager.access import is_loopback, is_token
+from evenstep.manager.access import bearer, is_token, names_this_machine
 
 ANSWERS = {
     "Content-Security-Policy": (
@@ -45,24 +43,12 @@ class Guard:
         await (refusal or self._app)(scope, receive, answer)
 
     def _refusal(self, path: str, headers: Headers) -> PlainTextResponse | None:
-        if self._local and not _names_this_machine(headers.get("host", "")):
+        if self._local and not names_this_machine(headers.get("host", "")):
             # A page of elsewhere, in a browser of here, under a name that leads here.
             return PlainTextResponse("the Host must be localhost or a loopback address\n", 403)
-        if path.startswith("/api/") and not is_token(_bearer(headers), self._token):
+        given = bearer(headers.get("authorization", ""))
+        if path.startswith("/api/") and not is_token(given, self._token):
             challenge = {"WWW-Authenticate": 'Bearer realm="evenstep dashboard"'}
             rule = "Authorization: Bearer must give the dashboard's token\n"
             return PlainTextResponse(rule, 401, challenge)
         return None
-
-
-def _bearer(headers: Headers) -> str:
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    text = given.strip().encode("latin-1").decode("utf-8", "replace")
-    return text if scheme.lower() == "bearer" else ""
-
-
-def _names_this_machine(host: str) -> bool:
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False

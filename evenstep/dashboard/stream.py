@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import asdict
 from typing import Any
 
 from evenstep.dashboard import view
 from evenstep.dashboard.source import Entry, Reading, Source
+from evenstep.manager.events import encode
 from evenstep.runlog.picture import readable
 
 TICK = 0.25
@@ -39,16 +39,6 @@ async def stream(
             yield b": nothing new\n\n"
             heard = loop.time()
         await asyncio.sleep(TICK)
-
-
-def encode(name: str, data: Any) -> bytes:
-    """Return an event in the format of server-sent events.
-
-    >>> encode("job", {"workers": ["w0"]})
-    b'event: job\\ndata: {"workers":["w0"]}\\n\\n'
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return f"event: {name}\ndata: {text}\n\n".encode()
 
 
 class Page:
