@@ -28,7 +28,7 @@ class ManagedJob:
         self._settings: Data = {}
         self._began = 0.0
         self._expected: tuple[int, Sequence[str], Any] = (-1, (), None)
-        """The next iteration, and the speeds that were predicted for it."""
+        """The iteration after the last, its workers, and the speeds that were predicted for it."""
         self._plans: deque[tuple[int, int]] = deque([(0, 0)], maxlen=8)
         """The last plans: from which iteration on they hold, and their numbers."""
 
@@ -91,7 +91,8 @@ class ManagedJob:
         iteration, workers = data["iteration"], data["workers"]
         expected, whose, speeds = self._expected
         predicted = None
-        if expected == iteration and list(whose) == list(workers) and speeds is not None:
+        # Where iterations are not told, the newest prediction that was told must do.
+        if expected <= iteration and list(whose) == list(workers) and speeds is not None:
             predicted = self._in_order(workers, speeds)
         self._expected = (iteration + 1, workers, data.get("next_speeds"))
         return IterationRow(

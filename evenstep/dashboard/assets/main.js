@@ -21,7 +21,7 @@ const charts = {
   speeds: new Chart(find("speeds"), find("speeds-legend"), {
     format: (value) => (value === null ? UNKNOWN : `${digits(value)}/s`), nothing: "no speed is known" }),
   usage: new Chart(find("usage"), find("usage-legend"), {
-    format: (value) => percent(value, 0), most: 1, nothing: "this log tells of no CPU or memory" }),
+    format: (value) => percent(value, 0), most: 1, nothing: "CPU and memory are not known" }),
 };
 const timeline = new Timeline(find("timeline"), find("timeline-readout"), chooseWorker);
 const workers = new Workers(find("table"), chooseWorker);
@@ -130,21 +130,36 @@ function sizeLines({ batch_sizes: { lines, bands } }, job) {
 }
 
 function showState() {
-  const { now, jobs } = state;
-  const silent = Math.round((Date.now() - state.heard) / 1000);
-  const listed = jobs?.jobs.find(({ key }) => key === jobs.chosen);
-  const [kind, words, banner] = state.gone ? ["gone", "no connection", "The dashboard's server is gone. What is shown is the last that it said; it is tried again."]
-    : jobs?.problem ? ["gone", "a problem", `${jobs.problem}.`]
-    : now === null ? ["quiet", "reading", null]
-    : now.problem !== null ? ["gone", "damaged", `This log cannot be read on: ${now.problem}`]
-    : now.progress < 0.999 ? ["quiet", `reading: ${Math.floor(100 * now.progress)}%`, skimmed(now)]
-    : now.ended !== null ? ["ended", "run ended", `The run has ended${now.ended ? `: ${now.ended}` : ""}. ${skimmed(now) ?? ""}`]
-    : silent >= SILENT || listed?.state === "silent" ? ["quiet", silent >= SILENT ? `nothing new for ${silent} s` : "silent", "Nothing new comes: the run is slow, it stands still, or it was killed."]
-    : ["live", "live", skimmed(now)];
+  const { kind, words, banner } = condition(state);
   say(find("state"), words);
   find("state").dataset.kind = kind;
   find("banner").hidden = !banner;
   say(find("banner"), banner ?? "");
+}
+
+// How things stand, the worst first: in a word or two, and in a sentence where one is needed.
+function condition({ gone, jobs, now, heard }) {
+  const silence = Math.round((Date.now() - heard) / 1000);
+  const listed = jobs?.jobs.find(({ key }) => key === jobs.chosen);
+  if (gone) {
+    const banner = "The dashboard's server is gone. What is shown is the last that it said; it is tried again.";
+    return { kind: "gone", words: "no connection", banner };
+  }
+  if (jobs?.problem) return { kind: "gone", words: "a problem", banner: `${jobs.problem}.` };
+  if (now === null) return { kind: "quiet", words: "reading" };
+  if (now.problem !== null) return { kind: "gone", words: "damaged", banner: `This log cannot be read on: ${now.problem}` };
+  if (now.progress < 0.999) {
+    return { kind: "quiet", words: `reading: ${Math.floor(100 * now.progress)}%`, banner: skimmed(now) };
+  }
+  if (now.ended !== null) {
+    const reason = now.ended ? `: ${now.ended}` : "";
+    return { kind: "ended", words: "run ended", banner: `The run has ended${reason}. ${skimmed(now) ?? ""}` };
+  }
+  if (silence >= SILENT || listed?.state === "silent") {
+    const words = silence >= SILENT ? `nothing new for ${silence} s` : "silent";
+    return { kind: "quiet", words, banner: "Nothing new comes: the run is slow, it stands still, or it was killed." };
+  }
+  return { kind: "live", words: "live", banner: skimmed(now) };
 }
 
 function skimmed({ every }) {

@@ -44,6 +44,7 @@ export class Timeline {
   draw(context, width, height) {
     const lane = laneHeight(this.lanes.length);
     const left = this.labelWidth(context, width, lane);
+    context.font = "12px system-ui, sans-serif";
     this.place(left, width);
     const pattern = hatch(context);
     const colours = { worked: colour("accent"), late: colour("late"), pattern };
@@ -118,6 +119,7 @@ export class Timeline {
 
   labelWidth(context, width, lane) {
     if (lane < 11) return 0;
+    context.font = "600 12px system-ui, sans-serif"; // as wide as a label gets
     const longest = Math.max(...this.lanes.map((worker) => context.measureText(this.names[worker]).width));
     return Math.min(longest + 14, width * 0.28);
   }
