@@ -13,9 +13,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from evenstep.dashboard.assets import load
 from evenstep.dashboard.guard import Guard
 from evenstep.dashboard.source import Source
+from evenstep.dashboard.static import load
 from evenstep.dashboard.stream import TICK, stream
 
 MOST_FOLLOWERS = 32

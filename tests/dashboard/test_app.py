@@ -6,8 +6,8 @@ import json
 import pytest
 
 from evenstep.dashboard.app import make_app
-from evenstep.dashboard.assets import load
 from evenstep.dashboard.folder import Folder
+from evenstep.dashboard.static import load
 from evenstep.dashboard.stream import COURSE, Page, stream
 from evenstep.runlog import Event
 from tests.dashboard.asgi import get, send

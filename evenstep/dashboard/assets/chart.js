@@ -133,12 +133,16 @@ function drawLine(context, at, { values, colour: stroke, dash = [], width = 1.6 
   values.forEach((value, i) => {
     if (value === null) { drawn = false; return; }
     if (drawn) context.lineTo(at[i], py(value)); else context.moveTo(at[i], py(value));
-    // A point by itself is to be seen too.
-    if (!drawn && (values[i + 1] ?? null) === null) context.lineTo(at[i] + 1.5, py(value));
     drawn = true;
   });
   context.stroke();
   context.setLineDash([]);
+  // A point without neighbours has no line, and is to be seen too.
+  context.fillStyle = stroke;
+  values.forEach((value, i) => {
+    const alone = (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null;
+    if (value !== null && alone) context.fillRect(at[i] - 1.5, py(value) - 1.5, 3, 3);
+  });
 }
 
 function drawBand(context, at, { low, high, colour: fill }, py) {
