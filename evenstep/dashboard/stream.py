@@ -14,6 +14,8 @@ from evenstep.runlog.picture import readable
 
 TICK = 0.25
 """Seconds between two looks at what is new, at least."""
+PER_WORKER = 0.0002
+"""Seconds between two messages about iterations for every worker of a large job, at least."""
 COURSE = 1.0
 """Seconds between two courses, at least: they are the largest."""
 HEARTBEAT = 5.0
@@ -53,7 +55,7 @@ class Page:
         self._run = -1
         self._rows = self._events = 0
         self._state: tuple[object, ...] = ()
-        self._course_at = float("-inf")
+        self._now_at = self._course_at = float("-inf")
         self._course_of = -1
 
     def news(self, now: float) -> list[tuple[str, Any]]:
@@ -70,21 +72,23 @@ class Page:
         if self._is_chosen or running or not entries or entries[0].key == self._key:
             return
         if self._key is None or entries[0].state == "running":
-            self._key, self._run = entries[0].key, -1
-            self._state = ()
+            # Who is the slowest of the next job is found out when it is there.
+            self._worker = self._worker if self._key is None else None
+            self._key, self._run, self._state = entries[0].key, -1, ()
 
     def _about(self, reading: Reading, now: float) -> list[tuple[str, Any]]:
         job = reading.job
         if reading.run != self._run:
             self._run = reading.run
             self._rows = self._events = 0
-            self._course_at, self._course_of = float("-inf"), -1
+            self._now_at = self._course_at = float("-inf")
+            self._course_of = -1
         about = {"run": reading.run, "key": self._key, **view.about(job)}
         news = self._changed("job", about)
         base = {"run": reading.run, "progress": round(reading.progress, 3), "every": reading.every}
         state = (base, job.num_iterations, job.num_events, job.problem)
-        if state != self._state:
-            self._state = state
+        if state != self._state and now - self._now_at >= PER_WORKER * len(job.everybody):
+            self._state, self._now_at = state, now
             news.append(("now", {**base, **view.now(job, self._rows, self._events)}))
             self._rows, self._events = job.num_iterations, job.num_events
         if job.num_iterations != self._course_of and now - self._course_at >= COURSE:

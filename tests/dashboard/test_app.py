@@ -118,6 +118,25 @@ def test_a_page_is_told_everything_once_and_then_what_is_new(folder, path):
     assert "course" in news_of(folder, page, 1.0 + COURSE)
 
 
+def test_of_very_many_workers_pages_are_told_less_often(folder, path):
+    workers = [f"w{i}" for i in range(5000)]
+    head = header(workers=workers)
+    rows = [row(k, [1] * 5000, [0.1] * 5000) for k in range(2)]
+    path.write_text(text_of(head, rows[0]))
+    page = Page(folder, None, 0)
+    page.news(0.0)
+
+    def told(now):
+        while folder.poll():
+            pass
+        return "now" in dict(page.news(now))
+
+    assert told(1.0)
+    path.write_text(text_of(head, *rows))
+    assert not told(1.5)
+    assert told(2.1)
+
+
 def test_another_run_under_the_same_name_is_told_from_its_beginning(folder, path, tmp_path):
     page = Page(folder, None, 1)
     page.news(0.0)
