@@ -20,6 +20,9 @@ from evenstep.dashboard.stream import TICK, stream
 
 MOST_FOLLOWERS = 32
 
+_MAKE_WAY = 0.001
+"""Seconds between two pieces of a log, in which pages are answered."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +79,7 @@ async def _read(source: Source) -> None:
             # A page that stands still and a line that says why are better than no dashboard.
             _log.exception("reading failed")
             found = False
-        await asyncio.sleep(0 if found else TICK)
+        await asyncio.sleep(_MAKE_WAY if found else TICK)
 
 
 class _Followers:

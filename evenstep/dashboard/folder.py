@@ -77,7 +77,11 @@ class Folder:
         if key not in self._found:
             return None
         self._looked[key] = self._clock()
-        log = self._followed.setdefault(key, LogFile(self._found[key].path))
+        if key not in self._followed:
+            self._followed[key] = LogFile(self._found[key].path)
+            # Who begins to look sees something at once.
+            self._followed[key].poll()
+        log = self._followed[key]
         if log.job is None:
             return None
         return Reading(log.job, log.run, log.progress, log.every)

@@ -13,7 +13,7 @@ from evenstep.runlog import Header, RunLogParser
 
 PIECE = 64 * 1024
 """Bytes that are parsed at once: some ten milliseconds of work."""
-SKIMMED_PIECE = 2 * 2**20
+SKIMMED_PIECE = 2**20
 
 
 class LogFile:

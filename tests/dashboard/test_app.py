@@ -101,9 +101,8 @@ def news_of(folder, page, now):
 
 def test_a_page_is_told_everything_once_and_then_what_is_new(folder, path):
     page = Page(folder, None, None)
-    page.news(0.0)
     first = news_of(folder, page, 1.0)
-    assert list(first) == ["job", "now", "course"]
+    assert list(first) == ["jobs", "job", "now", "course"]
     assert first["job"]["workers"] == ["w0", "w1"]
     assert first["job"]["means"] == "Simulated: computed in virtual time, nothing was trained."
     assert [one["iteration"] for one in first["now"]["rows"]] == [0, 1, 2]
@@ -124,7 +123,6 @@ def test_of_very_many_workers_pages_are_told_less_often(folder, path):
     rows = [row(k, [1] * 5000, [0.1] * 5000) for k in range(2)]
     path.write_text(text_of(head, rows[0]))
     page = Page(folder, None, 0)
-    page.news(0.0)
 
     def told(now):
         while folder.poll():
@@ -139,7 +137,6 @@ def test_of_very_many_workers_pages_are_told_less_often(folder, path):
 
 def test_another_run_under_the_same_name_is_told_from_its_beginning(folder, path, tmp_path):
     page = Page(folder, None, 1)
-    page.news(0.0)
     news_of(folder, page, 1.0)
     other = tmp_path / "other"
     other.write_text(text_of(header(job="again"), row(0)))
@@ -153,12 +150,10 @@ def test_another_run_under_the_same_name_is_told_from_its_beginning(folder, path
 def test_the_next_job_is_shown_when_the_newest_is_over_and_nobody_chose_it(folder, path, tmp_path):
     chosen = Page(folder, folder.entries()[0].key, None)
     page = Page(folder, None, None)
-    page.news(0.0)
     assert news_of(folder, page, 1.0)["job"]["job"] == "G"
     path.write_text(text_of(header(), row(0), row(1), row(2), Event("end", 3)))
     (tmp_path / "next.jsonl").write_text(text_of(header(job="next"), row(0)))
     folder.rescan()
-    page.news(2.0)
     assert news_of(folder, page, 3.0)["job"]["job"] == "next"
     assert dict(chosen.news(2.0))["job"]["job"] == "G"
 

@@ -66,14 +66,17 @@ def test_only_what_somebody_looks_at_is_read_and_not_for_ever(tmp_path):
     folder, clock, _ = folder_at(tmp_path)
     assert folder.poll() is False
     (entry,) = folder.entries()
-    assert folder.read(entry.key) is None
-    read_all(folder)
     reading = folder.read(entry.key)
     assert reading is not None
     assert reading.job.num_iterations == 1
+    path.write_text(text_of(header(), row(0), row(1)))
+    read_all(folder)
+    assert reading.job.num_iterations == 2
     clock.now += KEPT + 1
     folder.poll()
-    assert folder.read(entry.key) is None
+    again = folder.read(entry.key)
+    assert again is not None
+    assert again.job is not reading.job
 
 
 def test_a_single_file_is_a_folder_of_one(tmp_path):
