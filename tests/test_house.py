@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 FRAMEWORKS = ["torch", "tensorflow", "jax", "mxnet", "ray"]
 OPTIONAL = [
     "simpy", "rich", "matplotlib", "statsmodels", "scipy", "pandas", "thriftpy2", "psutil",
-    "sklearn",
+    "sklearn", "starlette", "uvicorn",
 ]  # fmt: skip
 
 
@@ -64,6 +64,8 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert {name.partition("/")[0] for name in names} == {"evenstep", metadata}
     assert {"evenstep/py.typed", "evenstep/manager/manager.thrift"} <= set(names)
     assert "evenstep/migration/agent.thrift" in names
+    page = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/dashboard/assets/*")}
+    assert "evenstep/dashboard/assets/main.js" in page <= set(names)
     data = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/clusters/data/*")}
     assert "evenstep/clusters/data/SOURCE.md" in data <= set(names)
     assert f"{metadata}/licenses/LICENSE" in names

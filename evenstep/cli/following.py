@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
 from evenstep.runlog import Header, IterationRow, Record, RunLogParser
 
 
@@ -69,6 +68,4 @@ class Latest:
 
 def iteration_time(row: IterationRow) -> float:
     """Return when the last worker was through, in seconds since the start of the iteration."""
-    waiting: Floats = np.zeros(row.num_workers) if row.waiting is None else row.waiting
-    through = row.times + np.where(np.isnan(waiting), 0.0, waiting)
-    return float(np.nanmax(through)) if not np.isnan(through).all() else 0.0
+    return 0.0 if np.isnan(row.iteration_time) else row.iteration_time

@@ -35,6 +35,7 @@ class Entry(NamedTuple):
 COMMANDS: dict[str, Entry] = {
     "advise": Entry("evenstep.cli.advise", "say what balancing would gain, before using it"),
     "compare": Entry("evenstep.cli.compare", "train under several schemes, and compare them"),
+    "dashboard": Entry("evenstep.cli.dashboard", "look at jobs in a browser while they run"),
     "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
     "doctor": Entry("evenstep.cli.doctor", "look whether balanced training works here"),
     "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
@@ -53,10 +54,12 @@ EXTRAS: dict[str, str] = {
     "rich": "sim",
     "simpy": "sim",
     "sklearn": "demo",
+    "starlette": "dashboard",
     "statsmodels": "arima",
     "thriftpy2": "manager",
     "tomli": "sim",
     "torch": "torch",
+    "uvicorn": "dashboard",
 }
 """Which extra brings a package that the core does without."""
 

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import ssl
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from evenstep.errors import InvalidSetting
 
@@ -70,6 +71,29 @@ def is_token(given: str, token: str | None) -> bool:
     (True, False)
     """
     return token is None or hmac.compare_digest(given.encode(), token.encode())
+
+
+def bearer(header: str) -> str:
+    """Return the token in an Authorization header, as HTTP decodes it; empty where there is none.
+
+    >>> bearer("Bearer correct-horse"), bearer("Basic dXNlcg==")
+    ('correct-horse', '')
+    """
+    scheme, _, given = header.partition(" ")
+    text = given.strip().encode("latin-1").decode("utf-8", "replace")
+    return text if scheme.lower() == "bearer" else ""
+
+
+def names_this_machine(host: str) -> bool:
+    """Whether a Host header, with or without a port, names what only this machine can reach.
+
+    >>> names_this_machine("localhost:80"), names_this_machine("[::1]"), names_this_machine("[::")
+    (True, True, False)
+    """
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
 
 
 def read_token(path: str | Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
-from evenstep.manager.access import is_loopback, is_token
+from evenstep.manager.access import bearer, is_token, names_this_machine
 from evenstep.manager.events import EventStream
 from evenstep.manager.following import MAX_FOLLOWERS, follow
 from evenstep.manager.metrics import render
@@ -59,10 +59,11 @@ class Pages:
         self._renderer.shutdown(wait=False, cancel_futures=True)
 
     def _refusal(self, request: Request) -> Answer | None:
-        if not is_token(_bearer(request), self._token):
+        if not is_token(bearer(request.headers.get("authorization", "")), self._token):
             challenge = ("WWW-Authenticate", 'Bearer realm="evenstep manager"')
             return plain(401, "Authorization: Bearer must give the manager's token", challenge)
-        if self._local and self._token is None and not _names_this_machine(request):
+        host = request.headers.get("host", "localhost")
+        if self._local and self._token is None and not names_this_machine(host):
             # A page of elsewhere, in a browser of here, under a name that leads here.
             return plain(403, "the Host of a request on loopback must be localhost or its address")
         return None
@@ -89,17 +90,3 @@ class Pages:
         job = parse_qs(urlsplit(request.target).query).get("job", [None])[0]
         stream = follow(self._stream, None if last is None else int(last), job)
         return Answer(200, content_type="text/event-stream; charset=utf-8", stream=stream)
-
-
-def _bearer(request: Request) -> str:
-    scheme, _, given = request.headers.get("authorization", "").partition(" ")
-    text = given.strip().encode("latin-1").decode("utf-8", "replace")
-    return text if scheme.lower() == "bearer" else ""
-
-
-def _names_this_machine(request: Request) -> bool:
-    host = request.headers.get("host", "localhost")
-    try:
-        return is_loopback(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False

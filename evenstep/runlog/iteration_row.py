@@ -78,6 +78,16 @@ class IterationRow:
         """``v = x / t``: the actual speeds, in samples per second; NaN where there is none."""
         return speeds_of(self.batch_sizes, self.times)
 
+    @property
+    def iteration_time(self) -> float:
+        """When the last worker was through, in seconds since the start; NaN where unknown.
+
+        That is the largest t plus waiting; where waiting is unknown, the largest t.
+        """
+        waiting = 0.0 if self.waiting is None else np.nan_to_num(self.waiting)
+        longest = float(np.fmax.reduce(self.times + waiting, initial=-np.inf))
+        return longest if longest > -np.inf else np.nan
+
 
 def speeds_of(batch_sizes: Ints, times: Floats) -> Floats:
     """Return ``x / t``, NaN where a worker had no batch or no time.

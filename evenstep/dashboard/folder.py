@@ -1,0 +1,152 @@
+"""Run logs as a source: one file, or all in a folder, also those that are yet to come.
+
+Only those that somebody looks at are read; of the others, the first line and the last are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from evenstep.dashboard.log_file import LogFile
+from evenstep.dashboard.source import Entry, Reading, key_of
+from evenstep.errors import RunLogError
+from evenstep.runlog import Header, RunLogParser
+
+RESCAN = 1.0
+"""Seconds between two looks at the folder."""
+KEPT = 60.0
+"""Seconds for which a log is followed that nobody looks at."""
+SILENT = 30.0
+"""Seconds without a new line after which a run is called silent."""
+MOST = 500
+"""Run logs in the list: the newest."""
+_FIRST, _LAST = 4 * 2**20, 4096
+"""Bytes in which the header must be, and bytes in which the end is looked for."""
+
+
+class Folder:
+    """Finds the run logs at a path, and follows those that are looked at."""
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._scanned = -RESCAN
+        self._found: dict[str, _Found] = {}
+        self._followed: dict[str, LogFile] = {}
+        self._looked: dict[str, float] = {}
+
+    @property
+    def title(self) -> str:
+        return str(self._path)
+
+    @property
+    def problem(self) -> str | None:
+        if self._found:
+            return None
+        kind = "run log" if self._path.is_dir() else "file"
+        return f"no {kind} at {self._path} yet"
+
+    def start(self) -> None:
+        """Nothing to begin: files are read when somebody looks."""
+
+    def poll(self) -> bool:
+        now = self._clock()
+        if now - self._scanned >= RESCAN:
+            self._scanned = now
+            self.rescan()
+        for key in [key for key, looked in self._looked.items() if now - looked > KEPT]:
+            del self._looked[key]
+            self._followed.pop(key, None)
+        polled = [log.poll() for log in self._followed.values()]
+        return any(polled)
+
+    def entries(self) -> list[Entry]:
+        newest = sorted(self._found.values(), key=lambda found: -found.changed)
+        return [found.entry(self._wall_clock()) for found in newest]
+
+    def read(self, key: str) -> Reading | None:
+        if key not in self._found:
+            return None
+        self._looked[key] = self._clock()
+        if key not in self._followed:
+            self._followed[key] = LogFile(self._found[key].path)
+            # Who begins to look sees something at once.
+            self._followed[key].poll()
+        log = self._followed[key]
+        if log.job is None:
+            return None
+        return Reading(log.job, log.run, log.progress, log.every)
+
+    def rescan(self) -> None:
+        """Look which run logs there are, and in which state."""
+        paths = self._path.glob("*.jsonl") if self._path.is_dir() else [self._path]
+        stats = {path: stat for path in paths if (stat := _stat(path)) is not None}
+        newest = sorted(stats, key=lambda path: -stats[path].st_mtime)[:MOST]
+        files = {key_of(path.name): path for path in newest}
+        looked = {key: self._found.get(key) or _Found(path) for key, path in files.items()}
+        self._found = {key: one for key, one in looked.items() if one.look(stats[one.path])}
+
+
+class _Found:
+    """A file that may be a run log, and what its first and last line say."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.changed = 0.0
+        self._size = -1
+        self._header: Header | None = None
+        self._ended = False
+
+    def look(self, stat: os.stat_result) -> bool:
+        """Look at the file again if it has changed, and say whether it is a run log."""
+        if (stat.st_size, stat.st_mtime) != (self._size, self.changed):
+            shrank = stat.st_size < self._size
+            self._size, self.changed = stat.st_size, stat.st_mtime
+            try:
+                with self.path.open("rb") as file:
+                    if self._header is None or shrank:
+                        self._header = _header(file.readline(_FIRST))
+                    file.seek(max(0, stat.st_size - _LAST))
+                    lines = file.read(_LAST).splitlines()
+            except OSError:
+                return False
+            self._ended = bool(lines) and lines[-1].startswith(b'{"event":"end"')
+        return self._header is not None
+
+    def entry(self, now: float) -> Entry:
+        assert self._header is not None
+        state = "silent" if now - self.changed > SILENT else "running"
+        return Entry(
+            key_of(self.path.name),
+            self._header.job,
+            self.path.name,
+            self._header.source,
+            self._header.num_workers,
+            "ended" if self._ended else state,
+        )
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        # It went away meanwhile, or is not ours to read.
+        return None
+
+
+def _header(line: bytes) -> Header | None:
+    parser = RunLogParser()
+    try:
+        records = parser.feed(line)
+    except RunLogError:
+        return None
+    return records[0] if records and isinstance(records[0], Header) else None

@@ -1,0 +1,84 @@
+"""``evenstep dashboard``: where it listens, what it refuses, and how it ends."""
+
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import pytest
+
+from evenstep.cli.main import main
+from tests.runlog.examples import header, row, text_of
+
+TOKEN = "correct-horse-battery"
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(), row(0)))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["nowhere.jsonl"], "a run log or a folder must be there"),
+        ([".", "--manager", "127.0.0.1:7412"], "--manager must come without"),
+        ([".", "--manager-ca", "ca.pem"], "must come with --manager"),
+        ([".", "--tls-cert", "cert.pem"], "must be given together"),
+        ([".", "--listen", "0.0.0.0:0"], "must listen on loopback"),
+        ([".", "--listen", "nonsense:port"], "a port must be a number"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(capsys, words, problem):
+    assert main(["dashboard", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert problem in err
+    assert err.count("\n") == 1
+
+
+def test_a_token_for_a_far_manager_needs_tls(capsys, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    words = ["--manager", "node7:7412", "--manager-token-file", str(token)]
+    assert main(["dashboard", *words]) == 2
+    err = capsys.readouterr().err
+    assert "--manager-ca must be given" in err
+    assert TOKEN not in err
+
+
+def test_it_serves_until_it_is_told_to_stop(log, tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", "--token-file", str(token)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evenstep", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().removeprefix("evenstep dashboard: ").strip()
+        with urllib.request.urlopen(url, timeout=20) as answer:
+            assert b"<title>Evenstep</title>" in answer.read()
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{url}/api/stream", timeout=20)
+        assert refused.value.code == 401
+        refused.value.close()
+        request = urllib.request.Request(f"{url}/api/stream")
+        request.add_header("Authorization", f"Bearer {TOKEN}")
+        with urllib.request.urlopen(request, timeout=20) as stream:
+            assert stream.readline().startswith(b": ")
+            process.send_signal(signal.SIGTERM)
+            # The stream ends by itself, so that the page hears of it.
+            stream.read()
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (0, "", "")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()

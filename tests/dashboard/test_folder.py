@@ -1,0 +1,95 @@
+"""Folders of run logs: which there are, in which state, and which of them are read."""
+
+import os
+
+from evenstep.dashboard.folder import KEPT, RESCAN, SILENT, Folder
+from evenstep.runlog import Event
+from tests.runlog.examples import header, row, text_of
+
+
+class Clock:
+    def __init__(self, now=1000.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+def folder_at(path):
+    clock, wall_clock = Clock(), Clock(path.stat().st_mtime)
+    return Folder(path, clock, wall_clock), clock, wall_clock
+
+
+def read_all(folder):
+    while folder.poll():
+        pass
+
+
+def write(path, text, age=0.0):
+    path.write_text(text)
+    changed = path.stat().st_mtime - age
+    os.utime(path, (changed, changed))
+
+
+def test_run_logs_are_listed_the_newest_first_with_their_state(tmp_path):
+    write(tmp_path / "old.jsonl", text_of(header(job="old"), row(0)), age=100.0)
+    write(tmp_path / "done.jsonl", text_of(header(job="done"), row(0), Event("end", 1)), age=50.0)
+    write(tmp_path / "new.jsonl", text_of(header(job="new"), row(0)))
+    (tmp_path / "other.jsonl").write_text('{"no": "run log"}\n')
+    (tmp_path / "text.txt").write_text(text_of(header()))
+    folder, _, _ = folder_at(tmp_path)
+    folder.poll()
+    assert SILENT < 50
+    entries = [(entry.job, entry.place, entry.state) for entry in folder.entries()]
+    assert entries == [
+        ("new", "new.jsonl", "running"),
+        ("done", "done.jsonl", "ended"),
+        ("old", "old.jsonl", "silent"),
+    ]
+    assert folder.problem is None
+
+
+def test_a_log_that_comes_later_is_found(tmp_path):
+    folder, clock, _ = folder_at(tmp_path)
+    folder.poll()
+    assert folder.entries() == []
+    assert "no run log" in (folder.problem or "")
+    (tmp_path / "run.jsonl").write_text(text_of(header()))
+    clock.now += RESCAN
+    folder.poll()
+    assert [entry.job for entry in folder.entries()] == ["G"]
+
+
+def test_only_what_somebody_looks_at_is_read_and_not_for_ever(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(), row(0)))
+    folder, clock, _ = folder_at(tmp_path)
+    assert folder.poll() is False
+    (entry,) = folder.entries()
+    reading = folder.read(entry.key)
+    assert reading is not None
+    assert reading.job.num_iterations == 1
+    path.write_text(text_of(header(), row(0), row(1)))
+    read_all(folder)
+    assert reading.job.num_iterations == 2
+    clock.now += KEPT + 1
+    folder.poll()
+    again = folder.read(entry.key)
+    assert again is not None
+    assert again.job is not reading.job
+
+
+def test_a_single_file_is_a_folder_of_one(tmp_path):
+    path = tmp_path / "run.log"
+    path.write_text(text_of(header(), row(0)))
+    folder, _, _ = folder_at(path)
+    folder.poll()
+    assert [entry.place for entry in folder.entries()] == ["run.log"]
+
+
+def test_a_key_that_names_no_log_reads_nothing(tmp_path):
+    (tmp_path / "secret.txt").write_text("secret")
+    folder, _, _ = folder_at(tmp_path)
+    folder.poll()
+    for key in ("secret.txt", "../secret.txt", "", "0" * 12):
+        assert folder.read(key) is None

@@ -1,0 +1,134 @@
+"""Jobs of a manager: its events as if they were a run log, and a real manager behind them."""
+
+import json
+
+import pytest
+
+from evenstep.dashboard import view
+from evenstep.dashboard.managed import Managed
+from evenstep.dashboard.managed_job import ManagedJob
+from evenstep.dashboard.manager_line import ManagerLine
+from tests.manager.managers import boundary, running, until
+
+
+def plan(iteration, number, workers, sizes, time=0.0):
+    return {
+        "event": "plan", "time": time, "job": "j", "iteration": iteration, "plan": number,
+        "workers": workers, "batch_sizes": sizes, "reason": "why",
+    }  # fmt: skip
+
+
+def iteration(k, workers, sizes, times, speeds=None, time=0.0):
+    longest = max(t for t in times if t is not None)
+    return {
+        "event": "iteration", "time": time, "job": "j", "iteration": k, "workers": workers,
+        "batch_sizes": sizes, "times": times, "next_plan": 0,
+        "waiting": [None if t is None else longest - t for t in times], "next_speeds": speeds,
+    }  # fmt: skip
+
+
+def hear(*events) -> ManagedJob:
+    managed = ManagedJob("j")
+    for event in events:
+        managed.hear(event)
+    return managed
+
+
+SETTINGS = {"total": 48, "policy": "proportional", "predictor": "ema"}
+CREATED = {"event": "created", "time": 0.0, "job": "j", "settings": SETTINGS}
+
+
+def test_events_become_a_job():
+    managed = hear(
+        CREATED,
+        plan(0, 0, ["a", "b"], [24, 24]),
+        iteration(0, ["a", "b"], [24, 24], [0.5, 0.25], speeds=[48, 96], time=1.0),
+        plan(2, 1, ["a", "b"], [16, 32]),
+        iteration(1, ["a", "b"], [24, 24], [0.5, 0.25], speeds=[50, 90], time=2.0),
+        iteration(5, ["a", "b"], [16, 32], [0.3, 0.3], time=3.0),
+    )
+    job = managed.job
+    assert job is not None
+    assert (job.header.total, job.header.policy) == (48, "proportional")
+    told = view.now(job)
+    assert [(one["iteration"], one["plan"]) for one in told["rows"]] == [(0, 0), (1, 0), (5, 1)]
+    assert told["rows"][1]["times"] == [0.5, 0.25]
+    assert [one["kind"] for one in told["events"]] == ["plan", "plan"]
+    predicted = [one.row.predicted_speeds for one in job.recent]
+    assert predicted[0] is None
+    assert [list(speeds) for speeds in predicted[1:] if speeds is not None] == [[48, 96], [50, 90]]
+
+
+def test_members_are_who_the_events_are_about_whatever_their_order():
+    managed = hear(
+        CREATED,
+        iteration(0, ["a", "b"], [24, 24], [0.5, 0.25]),
+        iteration(1, ["c", "b"], [10, 38], [0.1, None]),
+        {"event": "ended", "time": 9.0, "job": "j", "iteration": 2, "reason": "all left"},
+    )
+    assert managed.job is not None
+    told = view.now(managed.job)
+    assert view.about(managed.job)["workers"] == ["a", "b", "c"]
+    assert told["rows"][1]["batch_sizes"] == [None, 38, 10]
+    assert told["rows"][1]["times"] == [None, None, 0.1]
+    assert [(one["kind"], one["worker"]) for one in told["events"][:2]] == [
+        ("leave", "a"),
+        ("join", "c"),
+    ]
+    assert told["ended"] == "all left"
+
+
+def test_a_job_that_goes_back_is_another_run():
+    managed = hear(CREATED, iteration(7, ["a"], [48], [0.5]), iteration(3, ["a"], [48], [0.5]))
+    assert managed.run == 2
+    assert managed.job is not None
+    assert [one.row.iteration for one in managed.job.recent] == [3]
+
+
+def test_events_that_make_no_sense_are_told_and_survived():
+    line = ManagerLine("http://127.0.0.1:1", None, None)
+    line.problem = None
+    source = Managed(line, "manager")
+    for text in ('{"job": 3}', "{}", '{"job":"j","event":"iteration","time":1}'):
+        line.events.put(json.loads(text))
+    line.events.put(iteration(0, ["a"], [48], [0.5]))
+    assert source.poll()
+    assert [entry.job for entry in source.entries()] == ["j"]
+    assert "not understood" in (source.problem or "")
+
+
+@pytest.fixture(scope="module")
+def manager(tmp_path_factory):
+    with running(log=tmp_path_factory.mktemp("manager") / "log") as started:
+        yield started
+
+
+def test_a_real_manager_is_followed_and_missed_when_it_goes(manager):
+    line = ManagerLine(manager.url, None, None)
+    source = Managed(line, "manager")
+    source.start()
+    try:
+        settings = {"workers": 2, "total": 60, "policy": "proportional", "predictor": "ema"}
+        clients = [manager.connect("seen", name, **settings) for name in ("w0", "w1")]
+        boundary(clients, 0)
+        boundary(clients, 1, 100.0, 50.0)
+
+        def told():
+            source.poll()
+            entries = [entry for entry in source.entries() if entry.job == "seen"]
+            reading = source.read(entries[0].key) if entries else None
+            return reading is not None and reading.job.last is not None and reading.job
+
+        until(told, "the iteration")
+        job = told()
+        assert job.last.row.batch_sizes.tolist() == [10, 10]
+        assert job.last.row.times.tolist() == pytest.approx([0.1, 0.2])
+        assert (job.header.total, job.header.policy) == (60, "proportional")
+        for client in clients:
+            client.leave()
+        until(lambda: (job := told()) and job.end is not None, "the end")
+        manager.stop()
+        until(lambda: source.problem is not None, "that it is gone")
+        assert "manager" in (source.problem or "")
+    finally:
+        line.close()
