@@ -17,7 +17,7 @@ export function showFigures(now) {
   const above = optimum === null || !(optimum > 0) || median === null ? null : median / optimum - 1;
   say(find("gain"), gain === null ? UNKNOWN : `${gain.toFixed(2)}×`, gain);
   say(find("gain-words"), gain !== null && gain < 0.995 ? "slower than even batch sizes (estimate)" : "times faster (estimate)");
-  say(find("above"), above === null ? UNKNOWN : `${above >= 0 ? "+" : ""}${percent(above)}`, above);
+  say(find("above"), above === null ? UNKNOWN : `${above >= 0.0005 ? "+" : ""}${percent(above)}`, above);
   say(find("waiting"), percent(now.waiting_share), now.waiting_share);
   say(find("iteration"), now.iteration === null ? UNKNOWN : now.iteration.toLocaleString("en"), now.iteration);
   say(find("plan"), `plan ${whole(now.plan)}, ${counted(now.present.length, "worker")}`);

@@ -18,7 +18,10 @@ export function digits(value) {
 }
 
 export function percent(fraction, places = 1) {
-  return fraction === null || fraction === undefined ? UNKNOWN : `${(100 * fraction).toFixed(places)}%`;
+  if (fraction === null || fraction === undefined) return UNKNOWN;
+  const shown = (100 * fraction).toFixed(places);
+  // What rounds to nothing has no sign.
+  return `${Number(shown) === 0 ? (0).toFixed(places) : shown}%`;
 }
 
 export function whole(value) {
