@@ -8,7 +8,6 @@ ParameterServerStrategy is asynchronous, and its workers know no iterations.
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 from collections.abc import Sequence
 from multiprocessing import AuthenticationError
@@ -19,6 +18,7 @@ import numpy as np
 
 from evenstep.core.settings import require_whole
 from evenstep.errors import EngineFailed, EvenstepError, InvalidSetting, MalformedMessage
+from evenstep.tensorflow.frames import receive, send, without_delay
 from evenstep.tensorflow.gathering import Gathering
 from evenstep.tensorflow.vectors import Layout, Vector
 
@@ -58,7 +58,9 @@ class ParameterServer:
         """Attend to the next worker that comes and knows the token, in a thread of its own."""
         while True:
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
-                worker = threading.Thread(target=self._attend, args=(listener.accept(),))
+                worker = threading.Thread(
+                    target=self._attend, args=(without_delay(listener.accept()),)
+                )
                 worker.start()
                 return worker
 
@@ -71,7 +73,7 @@ class ParameterServer:
             except EvenstepError as problem:
                 self._break_up()
                 with contextlib.suppress(OSError):
-                    connection.send_bytes(json.dumps({"problem": str(problem)}).encode())
+                    send(connection, np.zeros(0), problem=str(problem))
             except (EOFError, OSError, ValueError, KeyError):
                 self._break_up()
 
@@ -81,20 +83,19 @@ class ParameterServer:
 
     def _answer(self, connection: Connection) -> bool:
         """Answer one question; say whether there may be more."""
-        question = json.loads(connection.recv_bytes())
+        question, numbers = receive(connection)
         verb, worker = question["verb"], int(question["worker"])
         if verb == "join":
             self._join(worker)
-            _send(connection, np.zeros(0), workers=self.num_workers, length=self._layout.length)
+            send(connection, np.zeros(0), workers=self.num_workers, length=self._layout.length)
         elif verb == "pull":
-            _send(connection, self._parameters)
+            send(connection, self._parameters)
         elif verb == "push":
-            self._pushed[worker] = np.frombuffer(connection.recv_bytes(), self._layout.dtype)
-            _send(connection, np.zeros(0))
+            self._pushed[worker] = numbers
+            send(connection, np.zeros(0))
         elif verb in ("meet", "settle"):
-            row = np.frombuffer(connection.recv_bytes(), np.float64)
             gathering = self._meeting if verb == "meet" else self._settling
-            _send(connection, gathering.everybody(worker, row))
+            send(connection, gathering.everybody(worker, numbers))
         elif verb != "leave":
             raise MalformedMessage(f"a question must be one that a worker has, got {verb!r}")
         return bool(verb != "leave")
@@ -113,8 +114,3 @@ class ParameterServer:
         self._optimizer.apply(self._layout.split(gradient), self._variables)
         self._parameters = self._layout.parameters()
         self.updates += 1
-
-
-def _send(connection: Connection, numbers: Vector, **said: int) -> None:
-    connection.send_bytes(json.dumps({"dtype": numbers.dtype.name, **said}).encode())
-    connection.send_bytes(np.ascontiguousarray(numbers).tobytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from multiprocessing.connection import Client, Connection
 from typing import Any
@@ -12,8 +11,10 @@ import numpy as np
 
 from evenstep.core.arrays import Floats
 from evenstep.errors import EngineFailed
+from evenstep.tensorflow.frames import receive, send, without_delay
 from evenstep.tensorflow.vectors import Vector
 
+_NOTHING: Vector = np.zeros(0)
 _PAUSE = 0.1
 """Seconds between two tries to reach a server that is not up yet."""
 
@@ -56,17 +57,16 @@ class ServerLine:
 
     def _ask(self, verb: str, numbers: Vector | None = None) -> tuple[dict[str, Any], Vector]:
         try:
-            self._connection.send_bytes(json.dumps({"verb": verb, "worker": self.worker}).encode())
+            send(self._connection, _NOTHING if numbers is None else numbers, verb=verb,
+                 worker=self.worker)  # fmt: skip
             if verb == "leave":
-                return {}, np.zeros(0)
-            if numbers is not None:
-                self._connection.send_bytes(np.ascontiguousarray(numbers).tobytes())
-            said = json.loads(self._connection.recv_bytes())
+                return {}, _NOTHING
+            said, told = receive(self._connection)
             if "problem" in said:
                 raise EngineFailed(
                     f"the parameter server at {self._address} says: {said['problem']}"
                 )
-            return said, np.frombuffer(self._connection.recv_bytes(), said["dtype"])
+            return said, told
         except (EOFError, ConnectionError) as problem:
             raise EngineFailed(
                 f"the parameter server at {self._address} must be there to the end, but the line "
@@ -79,6 +79,6 @@ def _reach(address: str, token: str, patience: float) -> Connection:
     until = time.monotonic() + patience
     while time.monotonic() < until:
         with contextlib.suppress(ConnectionRefusedError):
-            return Client((host, int(port)), authkey=token.encode())
+            return without_delay(Client((host, int(port)), authkey=token.encode()))
         time.sleep(_PAUSE)
     raise EngineFailed(f"a parameter server must be at {address} within {patience:g} s, got nobody")

@@ -77,7 +77,13 @@ def _check(strategy: tf.distribute.Strategy) -> None:
             "strategy must be synchronous, got ParameterServerStrategy, which is not: "
             "evenstep.tensorflow.ServerBalancer has a parameter server that is"
         )
-    devices = strategy.extended.worker_devices
+    try:
+        devices = strategy.extended.worker_devices
+    except RuntimeError:
+        raise InvalidSetting(
+            "strategy must be made, and the model within its scope: MultiWorkerMirroredStrategy, "
+            f"or OneDeviceStrategy for a worker alone, got {type(strategy).__name__}"
+        ) from None
     if len(devices) != 1:
         raise InvalidSetting(
             "each worker must have one device, as its batch is timed as a whole, got "

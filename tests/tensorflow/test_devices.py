@@ -1,13 +1,15 @@
-"""Device memory, by a stand-in for a GPU; and which strategies are refused."""
+"""Devices: the memory of a GPU, by a stand-in for one; and which strategies are refused."""
 
 from types import SimpleNamespace
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.client import device_lib
 
 from evenstep.errors import InvalidSetting
-from evenstep.tensorflow import Balancer, memory
+from evenstep.tensorflow import Balancer, FitBalancer, memory
 
 
 class Gpu:
@@ -53,6 +55,23 @@ def test_a_worker_has_one_device():
         InvalidSetting, match="must have one device, as its batch is timed as a whole, got 2"
     ):
         Balancer(strategy, 64)
+
+
+def test_a_model_outside_of_all_scopes_is_refused():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    with pytest.raises(InvalidSetting, match="strategy must be made, and the model within its"):
+        FitBalancer(model, 64)
+
+
+def test_a_worker_can_train_alone():
+    with tf.distribute.OneDeviceStrategy("cpu:0").scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    balancer = FitBalancer(model, 8, summary=False)
+    samples = balancer.dataset((np.ones((20, 2)), np.ones((20, 1))))
+    model.fit(samples, callbacks=[balancer], verbose=0, shuffle=False)
+    balancer.close()
+    assert (balancer.iteration, balancer.plan.sizes.tolist()) == (3, [8])
 
 
 def test_an_asynchronous_strategy_is_refused():
