@@ -24,7 +24,7 @@ from evenstep.cli.stopping import told_to_stop
 from evenstep.reproduce.data import Data
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.page import page
-from evenstep.reproduce.run import chosen, kept_records
+from evenstep.reproduce.run import chosen, forget, kept_records
 from evenstep.reproduce.run import run as run_experiment
 
 DEFAULT_OUT = "out/reproduce"
@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     settings = Settings(args.quick, Data(args.data))
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.again:
+        forget(args.out)
     records = []
     with told_to_stop(), displayed(len(experiments), quiet=args.json) as display:
         for experiment in experiments:

@@ -93,7 +93,7 @@ def print_record(record: Record) -> None:
             shown.add_row(*(Text(cell(value)) for value in row.values()))
         console.print(shown)
     for claim in result.claims:
-        why = f": {claim.why}" if claim.why and not claim.holds else ""
+        why = f" Why: {claim.why}." if claim.why and not claim.holds else ""
         holds = "holds" if claim.holds else "DOES NOT HOLD"
         console.print(Text(f"{holds} ({claim.of}): {claim.text}{why}"))
     for difference in result.differences:

@@ -30,6 +30,8 @@ class Settings:
     data: Data = NO_DATA
     parts: Parts = NO_PARTS
     """What a run that was interrupted had finished already."""
+    shared: Parts = NO_PARTS
+    """Trainings that several experiments show."""
 
     def choose(self, quick: T, full: T) -> T:
         """Return the first in a quick run, otherwise the second."""

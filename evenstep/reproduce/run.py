@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import shutil
 import time
 from collections.abc import Iterator, Sequence
@@ -48,13 +50,12 @@ def run(
 ) -> Record:
     """Make an experiment, or take what is finished; the record is in the folder afterwards."""
     parts = out / "parts" / experiment.name
-    if again:
-        shutil.rmtree(parts, ignore_errors=True)
-    elif (record := finished(experiment, settings, out)) is not None:
+    if not again and (record := finished(experiment, settings, out)) is not None:
         return record
-    kept = Parts(parts / ("quick" if settings.quick else "full"))
+    made = _digest(settings)
+    kept, shared = Parts(parts / made), Parts(out / "trainings" / made)
     started = time.monotonic()
-    result = _result(experiment, replace(settings, parts=kept), progress)
+    result = _result(experiment, replace(settings, parts=kept, shared=shared), progress)
     record = make_record(experiment, settings, time.monotonic() - started, result)
     save_record(out, record)
     with contextlib.suppress(ModuleNotFoundError):
@@ -62,6 +63,18 @@ def run(
         save_pictures(out, record.name, result.plots)
     shutil.rmtree(parts, ignore_errors=True)
     return record
+
+
+def forget(out: Path) -> None:
+    """Remove what experiments have kept for each other, and for a run that goes on."""
+    for name in ("parts", "trainings"):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def _digest(settings: Settings) -> str:
+    """Return a short name for what parts depend on, so that others' are not taken for them."""
+    text = json.dumps(made_with(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _result(experiment: Experiment, settings: Settings, progress: Progress) -> Result:
