@@ -6,19 +6,19 @@ import pytest
 
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import EXPERIMENTS
-
-QUICK = Settings(quick=True)
-
-
-@cache
-def quick_result(name):
-    return EXPERIMENTS[name].run(QUICK, lambda share, text: None)
+from evenstep.reproduce.parts import Parts
 
 
 @pytest.fixture(scope="session")
-def result():
+def result(tmp_path_factory):
     """Makes an experiment as --quick does, and returns what came out."""
-    return quick_result
+    settings = Settings(quick=True, shared=Parts(tmp_path_factory.mktemp("trainings")))
+
+    @cache
+    def make(name):
+        return EXPERIMENTS[name].run(settings, lambda share, text: None)
+
+    return make
 
 
 def column(table, name):

@@ -1,12 +1,14 @@
 """Computation time against batch size, and its fits."""
 
 import numpy as np
+import pytest
 
 from evenstep.reproduce.fitting import fit_saturating
 
 SIZES = np.array([16.0, 32.0, 64.0, 128.0, 256.0])
 
 
+@pytest.mark.reproduce
 def test_gpu_curves_have_the_shapes_of_the_paper(result):
     gpus = result("gpu-curve")
     assert {claim.name for claim in gpus.claims if claim.holds} == {

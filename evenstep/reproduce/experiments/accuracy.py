@@ -39,8 +39,8 @@ def run(settings: Settings, progress: Progress) -> Result:
             "What is trained here (the title of each table says what, and for how many epochs) is "
             "no ResNet-32 on all of CIFAR-10: accuracies themselves cannot be compared, only how "
             "the schemes relate.",
-            "Contrary to the paper, ASP and SSP do not end lower where each gradient has 1/n of "
-            "the learning rate; `cluster-a` shows conditions under which they do.",
+            "Whether ASP and SSP end lower depends on the learning rate of a single gradient: with "
+            "1/n of BSP's, as here, they need not; `cluster-a` shows further conditions.",
         ],
         seeds=list(scale_of(settings).seeds),
     )

@@ -1,4 +1,4 @@
-"""One run of `benchmarks.partitions`: who holds what, training on it, and what came out."""
+"""One training on local partitions (section 3.5): who holds what, and what came out."""
 
 from __future__ import annotations
 
