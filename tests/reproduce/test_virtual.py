@@ -4,7 +4,7 @@ import pytest
 
 from tests.reproduce.conftest import column
 
-pytestmark = pytest.mark.reproduce
+pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(400)]
 
 
 def failing(result):

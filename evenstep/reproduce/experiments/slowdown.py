@@ -22,6 +22,11 @@ FEATURES = 512
 _INTERPRETER = 64 * 2**20
 """Bytes that a worker takes beside the file, generously."""
 
+_WHY = {
+    "CPU": "this machine was so busy that the quota was not what the worker lacked",
+    "memory": "the file's pages come back quickly from this machine's disk, or its host's memory",
+}
+
 Speeds = dict[float, float]
 """Part of the resource: speed in samples per second."""
 
@@ -150,7 +155,7 @@ def _claim(what: str, speeds: Speeds) -> Claim:
         f"With less {what} a worker is slower: {last / first:.2f} of the speed at "
         f"{list(speeds)[-1]:g}.",
         last < 0.8 * first,
-        why="the file's pages come back quickly from this machine's disk, or its host's memory",
+        why=_WHY[what],
     )
 
 
