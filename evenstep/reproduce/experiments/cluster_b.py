@@ -182,8 +182,8 @@ def _claims(runs: dict[str, Runs], curves: dict[float, float | None]) -> list[Cl
             "backup_marginal",
             "Redundant execution speeds iterations up only marginally (by less than 20 %).",
             all(value > 0.8 for value in of("backup")),
-            why="on these machines of the trace two are much slower than all others, and those are "
-            "what two backups take out",
+            why="a few of these machines of the trace take several times as long as the median "
+            "one, and two backups take out the two slowest",
         ),
         Claim(
             "beats_flexrr",
