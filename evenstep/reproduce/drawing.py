@@ -69,14 +69,26 @@ def _draw_lines(axes: Axes, plot: Plot) -> None:
             markersize=3,
         )
     if plot.log:
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        _grow_by_factors(axes, sorted({x for curve in plot.curves for x in curve.x}))
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     for at, what in plot.marks:
         axes.axvline(at, color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
         top = axes.get_ylim()[1]
         axes.text(at, top, f" {readable(what, 48)}", fontsize=8, va="top", color="#555555")
+
+
+def _grow_by_factors(axes: Axes, places: Sequence[float]) -> None:
+    """Make both axes logarithmic, with plain numbers at the ticks."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(places, [f"{place:g}" for place in places])
+    axes.set_xticks([], minor=True)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _draw_bars(axes: Axes, plot: Plot) -> None:

@@ -39,8 +39,8 @@ class Scale:
 
 QUICK = Scale("mlp", "sgd:learning_rate=0.3", 60, 3, (0,))
 FULL = Scale(None, "sgd:learning_rate=0.01", 200, 10, (0,))
-EVERYTHING = Scale(None, "sgd:learning_rate=0.01", 20_000, 25, (0,))
-"""With all of CIFAR-10: until long after the paper's targets."""
+EVERYTHING = Scale(None, "sgd:learning_rate=0.01", 2_000, 25, (0,))
+"""With all of CIFAR-10: some 80 epochs."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,7 +19,9 @@ from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.simulation import Setup
 from evenstep.partition import MigrationRule, plan_migration, target_sizes
 from evenstep.partition.dealing import deal_by_class, deal_mixed
-from evenstep.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from evenstep.workloads.workload import Workload
 
 CASES = ("i.i.d.", "skewed", "skewed, migration", "skewed, importance weights")
 PAPERS_SIZES = (64, 96, 128, 160, 192)

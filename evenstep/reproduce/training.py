@@ -63,7 +63,9 @@ def train(
             f"{what}/{comparison.iterations}/{label}/{seed}",
             partial(_train, comparison, contenders[label], seed),
         )
-        runs[label].append(Trained(**made))
+        # JSON has no infinity, which is the loss of a model that ran away.
+        loss = [np.inf if value is None else value for value in made["loss"]]
+        runs[label].append(Trained(**{**made, "loss": loss}))
     return runs
 
 

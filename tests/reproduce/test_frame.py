@@ -1,6 +1,8 @@
 """Experiments are made once, kept, and shown with where they came from."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -9,6 +11,7 @@ import pytest
 from evenstep.errors import FileError, InvalidSetting
 from evenstep.reproduce.data import Data
 from evenstep.reproduce.experiment import Experiment, Settings, Skipped, steps
+from evenstep.reproduce.experiments import EXPERIMENTS
 from evenstep.reproduce.page import page
 from evenstep.reproduce.record import load_record
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
@@ -187,6 +190,19 @@ def test_page_does_without_pictures(tmp_path):
     for picture in tmp_path.glob("*.svg"):
         picture.unlink()
     assert "There is no picture of bars" in page([record], tmp_path)
+
+
+def test_registry_loads_nothing_that_only_some_experiments_need():
+    code = "import sys, evenstep.reproduce.experiments; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+    )
+    needed_by_some = {"torch", "sklearn", "psutil", "thriftpy2", "matplotlib", "statsmodels"}
+    assert set(loaded.stdout.split()) & needed_by_some == set()
+
+
+def test_every_experiment_is_registered_under_its_name():
+    assert [name for name, each in EXPERIMENTS.items() if name != each.name] == []
 
 
 def test_unknown_names_are_refused():

@@ -61,7 +61,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             "its section 5.2 (57 samples more cost a V100 0.5 s, 26 fewer save a K520 2 s).",
             "The smallest batch measured is 16, so that a flat beginning (saturation) can hardly "
             "be told from a large overhead: where a line fits, no threshold is claimed.",
-            "Its GPUs ran TensorFlow 1.4 in 2019, these 2.5: a sample costs less here.",
+            "Its GPUs ran TensorFlow 1.4, these 2.5: a sample costs less here.",
         ],
     )
 

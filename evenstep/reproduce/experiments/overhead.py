@@ -8,7 +8,6 @@ import numpy as np
 
 from evenstep.clusters.scenarios import CPU_KINDS, CPU_SAMPLES
 from evenstep.core.arrays import Floats
-from evenstep.measure.usage import UsageProbe
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 
@@ -91,6 +90,8 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 def usage_readings(count: int) -> Floats:
     """Return the seconds of so many readings of CPU and memory usage."""
+    from evenstep.measure.usage import UsageProbe
+
     probe = UsageProbe()
     try:
         spent = []
