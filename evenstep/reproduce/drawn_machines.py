@@ -81,7 +81,7 @@ def _trace(row: dict[str, str], capacity: tuple[float, float]) -> Trace:
         _left(np.array([float(row[f"{what}_{slot:02}"]) for slot in range(_NUM_SLOTS)]) / most)
         for what, most in zip(("cpu", "mem"), capacity, strict=True)
     )
-    at = _SLOT * np.arange(_NUM_SLOTS)
+    at = _SLOT * np.arange(_NUM_SLOTS, dtype=np.float64)
     return Trace(at, cpu, memory, "second", repeat=_SLOT * _NUM_SLOTS)
 
 

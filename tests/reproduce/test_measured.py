@@ -7,7 +7,7 @@ from evenstep.reproduce.experiment import Settings, Skipped
 from evenstep.reproduce.experiments import slowdown
 from evenstep.reproduce.memory_group import memory_group
 
-pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
 
 
 def test_cpu_curves_are_measured_and_fitted(result):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.reproduce.conftest import column
 
-pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
 
 SCHEMES = ["bsp", "asp", "ssp", "lb-bsp:stepwise:literal=true", "lb-bsp"]
 

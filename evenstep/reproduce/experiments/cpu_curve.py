@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,74 +28,44 @@ _LINEAR = 0.98
 _PAPERS_SHARE = 0.99
 
 
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """What the gradients of a model took."""
+
+    model: str
+    sizes: Floats
+    seconds: Floats
+    """Of a gradient at each batch size, on the wall clock."""
+    cpu_seconds: Floats
+    """The same, of this process's CPU time."""
+    exchange: float
+    """Seconds of a pull and a push of all parameters."""
+
+    @property
+    def fit(self) -> Fit:
+        return fit_line(self.sizes, self.cpu_seconds)
+
+    @property
+    def computation(self) -> float:
+        """The part of t that is computation, with the largest batch."""
+        return float(self.seconds[-1] / (self.seconds[-1] + self.exchange))
+
+
 def run(settings: Settings, progress: Progress) -> Result:
     """Time gradients of both nets at several batch sizes, and the exchange of parameters."""
-    from evenstep.workloads.named import make_workload
-
     sizes = settings.choose((2, 8, 16, 24), (8, 16, 32, 64, 96, 128))
     repeat = settings.choose(3, 9)
-    rows, curves, fits, shares = [], [], [], []
     with one_thread():
-        for name in steps(list(MODELS), progress):
-            workload = make_workload(name)
-            model = workload.make_model(seed=0)
-            seconds, cpu_seconds = time_sizes(workload, model, sizes, repeat)
-            along = np.array(sizes, dtype=float)
-            fit, cpu_fit = fit_line(along, seconds), fit_line(along, cpu_seconds)
-            num_bytes = 4 * sum(p.numel() for p in model.parameters())
-            exchange = time_exchange(num_bytes, repeat)
-            share = float(seconds[-1] / (seconds[-1] + exchange))
-            rows.append(_row(name, cpu_fit, fit.r2, sizes[-1], float(seconds[-1]), exchange, share))
-            fits.append(cpu_fit)
-            shares.append(share)
-            curves += [
-                Curve(f"{MODELS[name]}, CPU time", list(sizes), cpu_seconds.tolist()),
-                Curve(f"{MODELS[name]}, wall clock", list(sizes), seconds.tolist(), dashed=True),
-            ]
-    return Result(
-        [
-            Table(
-                "Gradients on one core, and an exchange of all parameters",
-                "measured",
-                rows,
-                f"Medians of {repeat} gradients per batch size, sizes in turn. CPU time is this "
-                "process's own; on the wall clock, whatever else runs on this machine is in it. "
-                "The exchange is a pull and a push over a local socket, not a network.",
-            )
-        ],
-        [
-            Plot(
-                "Computation time against batch size",
-                "measured",
-                "batch size",
-                "seconds",
-                curves,
-            )
-        ],
-        [
-            Claim(
-                "linear",
-                "On CPUs computation time is linear in the batch size (r2 of CPU time: "
-                f"{', '.join(f'{fit.r2:.4f}' for fit in fits)}).",
-                all(fit.r2 >= _LINEAR for fit in fits),
-                why="this machine was busy with other things",
-            ),
-            Claim(
-                "mostly_computation",
-                "Computation is more than 99 % of the batch processing time (here "
-                f"{', '.join(f'{share:.1%}' for share in shares)}, with the largest batch size).",
-                all(share > _PAPERS_SHARE for share in shares),
-                why="the smaller the net's work per parameter and the batch, the less it is; "
-                "CifarNet has a million parameters and little to compute",
-            ),
-        ],
-        [
-            "The paper measured ResNet-32 and Inception-V3 on EC2 instances with TensorFlow, as "
-            "pictures only; an Inception-V3 would take minutes here, CifarNet stands beside "
-            "ResNet-32 instead. Pictures are digits in CIFAR-10's shape: times do not depend on "
-            "what they show.",
-        ],
+        timed = [time_model(model, sizes, repeat) for model in steps(list(MODELS), progress)]
+    table = Table(
+        "Gradients on one core, and an exchange of all parameters",
+        "measured",
+        [_row(each) for each in timed],
+        f"Medians of {repeat} gradients per batch size, sizes in turn. CPU time is this process's "
+        "own; on the wall clock, whatever else runs on this machine is in it. The exchange is a "
+        "pull and a push over a local socket, not a network.",
     )
+    return Result([table], [_plot(timed)], _claims(timed), _DIFFERENCES)
 
 
 @contextmanager
@@ -108,6 +79,18 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def time_model(name: str, sizes: Sequence[int], repeat: int) -> Timed:
+    """Time the gradients of a model, and the exchange of its parameters."""
+    from evenstep.workloads.named import make_workload
+
+    workload = make_workload(name)
+    model = workload.make_model(seed=0)
+    num_bytes = 4 * sum(parameter.numel() for parameter in model.parameters())
+    seconds, cpu_seconds = time_sizes(workload, model, sizes, repeat)
+    exchange = time_exchange(num_bytes, repeat)
+    return Timed(name, np.array(sizes, dtype=float), seconds, cpu_seconds, exchange)
 
 
 def time_sizes(
@@ -158,27 +141,59 @@ def _receive(connection: socket.socket, num_bytes: int) -> None:
         missing -= len(connection.recv(min(missing, 2**20)))
 
 
-def _row(
-    name: str,
-    fit: Fit,
-    wall_r2: float,
-    size: int,
-    seconds: float,
-    exchange: float,
-    share: float,
-) -> Row:
+def _row(timed: Timed) -> Row:
+    fit = timed.fit
     return {
-        "model": MODELS[name],
+        "model": MODELS[timed.model],
         "ms of CPU at 0 (fit)": 1e3 * fit.overhead,
         "ms of CPU per sample": 1e3 * fit.per_sample,
         **beside("r2", fit.r2, "strong linearity"),
-        "r2, wall clock": wall_r2,
-        "largest batch size": size,
-        "its gradient, ms": 1e3 * seconds,
-        "exchange, ms": 1e3 * exchange,
-        **beside("part that is computation", share, "more than 0.99"),
+        "r2, wall clock": fit_line(timed.sizes, timed.seconds).r2,
+        "largest batch size": int(timed.sizes[-1]),
+        "its gradient, ms": 1e3 * float(timed.seconds[-1]),
+        "exchange, ms": 1e3 * timed.exchange,
+        **beside("part that is computation", timed.computation, "more than 0.99"),
     }
 
+
+def _plot(timed: Sequence[Timed]) -> Plot:
+    curves = [
+        Curve(f"{MODELS[each.model]}, {what}", each.sizes.tolist(), values.tolist(), dashed)
+        for each in timed
+        for what, values, dashed in (
+            ("CPU time", each.cpu_seconds, False),
+            ("wall clock", each.seconds, True),
+        )
+    ]
+    title = "Computation time against batch size"
+    return Plot(title, "measured", "batch size", "seconds", curves)
+
+
+def _claims(timed: Sequence[Timed]) -> list[Claim]:
+    return [
+        Claim(
+            "linear",
+            "On CPUs computation time is linear in the batch size (r2 of CPU time: "
+            f"{', '.join(f'{each.fit.r2:.4f}' for each in timed)}).",
+            all(each.fit.r2 >= _LINEAR for each in timed),
+            why="this machine was busy with other things, whose work displaces ours in the caches",
+        ),
+        Claim(
+            "mostly_computation",
+            "Computation is more than 99 % of the batch processing time (here "
+            f"{', '.join(f'{each.computation:.1%}' for each in timed)}, with the largest batch).",
+            all(each.computation > _PAPERS_SHARE for each in timed),
+            why="the smaller the net's work per parameter and the batch, the less it is; CifarNet "
+            "has a million parameters and little to compute",
+        ),
+    ]
+
+
+_DIFFERENCES = [
+    "The paper measured ResNet-32 and Inception-V3 on EC2 instances with TensorFlow, as pictures "
+    "only; an Inception-V3 would take minutes here, CifarNet stands beside ResNet-32 instead. "
+    "Pictures are digits in CIFAR-10's shape: times do not depend on what they show.",
+]
 
 EXPERIMENT = Experiment(
     "cpu-curve",

@@ -31,61 +31,17 @@ def run(settings: Settings, progress: Progress) -> Result:
         for n in steps(WORKERS, progress):
             with playing(address, f"overhead-{n}", n, PREDICTOR) as job:
                 rounds[n] = np.array(job.rounds(num_rounds))
-    rows = [_row(n, spent, measuring) for n, spent in rounds.items()]
-    total = [row["both, share of the iteration"] for row in rows]
-    return Result(
-        [
-            Table(
-                f"A blocking round through the manager, {num_rounds} iterations",
-                "measured",
-                rows,
-                "A round lasts from the first report until the last worker has read its plan; one "
-                "process plays all workers, next to the manager on the same cores, and its own "
-                f"work is in it. Shares are of an iteration of {ITERATION:.2f} s (128 samples of "
-                "ResNet-32 at the 90 samples per second assumed of a c5.2xlarge). Measuring is a "
-                "reading of CPU and memory usage: Evenstep has no logs to process.",
-            )
-        ],
-        [
-            Plot(
-                "Batch size updating as a share of the iteration",
-                "measured",
-                "workers",
-                "share",
-                [
-                    Curve(what, list(WORKERS), [float(at(s)) / ITERATION for s in rounds.values()])
-                    for what, at in (
-                        ("mean", np.mean),
-                        ("5th percentile", lambda s: np.percentile(s, 5)),
-                        ("95th percentile", lambda s: np.percentile(s, 95)),
-                    )
-                ],
-            )
-        ],
-        [
-            Claim(
-                "small",
-                "With 96 workers, both overheads together are less than 1.1 % of the iteration "
-                f"(here {total[-1]:.2%}).",
-                total[-1] < _MOST,
-                why="manager and workers share the cores of one machine here, with whatever else "
-                "runs on it; docs/results.md has figures of quiet cores",
-            ),
-            Claim(
-                "grows_slowly",
-                "From 32 to 96 workers a round grows no more than the number of workers does, "
-                "within a factor of two.",
-                float(np.median(rounds[96]) / np.median(rounds[32])) < 6,
-                of="evenstep",
-            ),
-        ],
-        [
-            "The paper had a machine for each worker, and one for the manager with the parameter "
-            "server; here one machine's cores play them all, so that a round is longer.",
-            "What the paper calls log processing (reading TensorFlow's timeline) does not exist: t "
-            "is timed in the loop.",
-        ],
+    table = Table(
+        f"A blocking round through the manager, {num_rounds} iterations",
+        "measured",
+        [_row(n, spent, measuring) for n, spent in rounds.items()],
+        "A round lasts from the first report until the last worker has read its plan; one process "
+        "plays all workers, next to the manager on the same cores, and its own work is in it. "
+        f"Shares are of an iteration of {ITERATION:.2f} s (128 samples of ResNet-32 at the "
+        f"{_SPEED:g} samples per second assumed of a c5.2xlarge). Measuring is a reading of CPU "
+        "and memory usage: Evenstep has no logs to process.",
     )
+    return Result([table], [_plot(rounds)], _claims(table, rounds), _DIFFERENCES)
 
 
 def usage_readings(count: int) -> Floats:
@@ -118,6 +74,47 @@ def _row(num_workers: int, spent: Floats, measuring: Floats) -> Row:
         ),
     }
 
+
+def _plot(rounds: dict[int, Floats]) -> Plot:
+    curves = [
+        Curve(what, list(rounds), [float(at(spent)) / ITERATION for spent in rounds.values()])
+        for what, at in (
+            ("mean", np.mean),
+            ("5th percentile", lambda spent: np.percentile(spent, 5)),
+            ("95th percentile", lambda spent: np.percentile(spent, 95)),
+        )
+    ]
+    title = "Batch size updating as a share of the iteration"
+    return Plot(title, "measured", "workers", "share", curves)
+
+
+def _claims(table: Table, rounds: dict[int, Floats]) -> list[Claim]:
+    both = table.rows[-1]["both, share of the iteration"]
+    return [
+        Claim(
+            "small",
+            "With 96 workers, both overheads together are less than 1.1 % of the iteration "
+            f"(here {both:.2%}).",
+            both < _MOST,
+            why="manager and workers share the cores of one machine here, with whatever else runs "
+            "on it; docs/results.md has figures of quiet cores",
+        ),
+        Claim(
+            "grows_slowly",
+            "From 32 to 96 workers a round grows no more than the number of workers does, within a "
+            "factor of two.",
+            float(np.median(rounds[96]) / np.median(rounds[32])) < 6,
+            of="evenstep",
+        ),
+    ]
+
+
+_DIFFERENCES = [
+    "The paper had a machine for each worker, and one for the manager with the parameter server; "
+    "here one machine's cores play them all, so that a round is longer.",
+    "What the paper calls log processing (reading TensorFlow's timeline) does not exist: t is "
+    "timed in the loop.",
+]
 
 EXPERIMENT = Experiment(
     "overhead",
