@@ -13,6 +13,7 @@ from evenstep.engines.iteration import Iteration
 from evenstep.engines.simulation import Outcome, Setup, simulate
 from evenstep.policies.stepwise import FINE
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
+from evenstep.reproduce.linked import PAPERS_SIZES, for_real
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 
 CHANGE = 150
@@ -24,7 +25,6 @@ POLICIES = {
     "stepwise (our reading of Alg. 2)": Setup("stepwise"),
     "equal_finish": Setup("equal_finish"),
 }
-PAPERS_SIZES = [89, 21, 12, 6]
 PAPERS_FINE_TUNE = 30
 SEED = 0
 _CLUSTERS = {
@@ -64,7 +64,15 @@ def run(settings: Settings, progress: Progress) -> Result:
     ]
     shown = (NON_BLOCKING, "equal_finish")
     plots = [plot for policy in shown for plot in _plots(policy, runs["G", True, policy].outcome)]
-    return Result(tables, plots, _claims(runs), _DIFFERENCES, seeds=[SEED])
+    policies = settings.choose(("equal_finish",), ("equal_finish", LITERAL))
+    real, claims, differences = for_real(policies, *settings.choose((60, 30), (300, CHANGE)))
+    return Result(
+        [*tables, *real],
+        plots,
+        [*_claims(runs), *claims],
+        [*_DIFFERENCES, *differences],
+        seeds=[SEED],
+    )
 
 
 def follow(cluster: Cluster, setup: Setup) -> Followed:
