@@ -19,8 +19,3 @@ def result(tmp_path_factory):
         return EXPERIMENTS[name].run(settings, lambda share, text: None)
 
     return make
-
-
-def column(table, name):
-    """Return a column of a table by what the first column says."""
-    return {next(iter(row.values())): row[name] for row in table.rows}

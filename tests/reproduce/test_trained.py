@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reproduce.conftest import column
+from tests.reproduce.tables import column
 
 pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
 

@@ -4,7 +4,7 @@ import pytest
 
 from evenstep.errors import EvenstepError
 from evenstep.reproduce.linked import follow_linked
-from tests.reproduce.conftest import column
+from tests.reproduce.tables import column
 
 pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
 
