@@ -69,6 +69,15 @@ def steps(work: Sequence[T], progress: Progress) -> Iterator[T]:
     progress(1.0, "")
 
 
+def part_of(progress: Progress, number: int, count: int) -> Progress:
+    """Return what a part of the work, of so many, can tell how far it is itself.
+
+    >>> part_of(lambda share, text: print(share, text), 1, 4)(0.5, "half of the second")
+    0.375 half of the second
+    """
+    return lambda share, text: progress((number + share) / count, text)
+
+
 def words(item: object) -> str:
     """Return what a piece of work is called.
 

@@ -14,7 +14,7 @@ from evenstep.reproduce.end_to_end import (
     scale_of,
     trainings,
 )
-from evenstep.reproduce.experiment import Experiment, Progress, Settings
+from evenstep.reproduce.experiment import Experiment, Progress, Settings, part_of
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.training import Trained
 
@@ -30,7 +30,10 @@ _EQUAL = 0.01
 
 def run(settings: Settings, progress: Progress) -> Result:
     """Show the accuracy of the trainings that `cluster-a` is made from."""
-    done = [trainings(settings, model, progress) for model in SHOWN]
+    done = [
+        trainings(settings, model, part_of(progress, i, len(SHOWN)))
+        for i, model in enumerate(SHOWN)
+    ]
     return Result(
         [_table(trained) for trained in done],
         [_plot(trained) for trained in done],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from evenstep.engines.comparison import Comparison
-from evenstep.reproduce.experiment import Experiment, Progress, Settings
+from evenstep.reproduce.experiment import Experiment, Progress, Settings, part_of
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.training import Runs, over, train
 
@@ -45,8 +45,8 @@ def run(settings: Settings, progress: Progress) -> Result:
         "resnet32": Comparison("B", iterations=iterations),
     }
     runs = {
-        model: train(model, comparison, SCHEMES, seeds, settings.parts, progress)
-        for model, comparison in comparisons.items()
+        model: train(model, comparison, SCHEMES, seeds, settings.parts, part_of(progress, i, 3))
+        for i, (model, comparison) in enumerate(comparisons.items())
     }
     overheads = settings.choose(QUICK_OVERHEADS, OVERHEADS)
     flexrr = train(
@@ -55,7 +55,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         ",".join(_with_overhead(overhead) for overhead in overheads),
         seeds,
         settings.parts,
-        progress,
+        part_of(progress, 2, 3),
     )
     curve = over(flexrr, SEQUENTIAL, "per_update")
     curves = {overhead: curve[_with_overhead(overhead)] for overhead in overheads}
