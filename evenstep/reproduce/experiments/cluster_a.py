@@ -155,8 +155,7 @@ def _claims(done: Sequence[Trainings], smaller: Table) -> list[Claim]:
             "With Inception-V3, LB-BSP takes even less time per update than ASP (paper: 0.85 of "
             f"ASP's; here {inception[BALANCED][0].per_update / inception[ASP][0].per_update:.2f}).",
             inception[BALANCED][0].per_update < inception[ASP][0].per_update,
-            why="settling counts in a run this short, and an ASP that gives slow GPUs fewer "
-            "samples by letting them come less often is nearly as good on these curves",
+            why="settling counts in a run this short; behind it the two are close on these curves",
         ),
         Claim(
             "first_of_all",
