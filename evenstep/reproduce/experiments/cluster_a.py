@@ -206,6 +206,8 @@ def _targets(done: Sequence[Trainings]) -> list[str]:
 
 
 _DIFFERENCES = [
+    "Alg. 2 to the letter moves samples between one pair of workers at a time: with 16 workers a "
+    "quick run is over before it has got far. The paper's LB-BSP is Alg. 2, after it has settled.",
     "Times are virtual: PROFET's curves of other GPUs' days, ResNet-18 and CIFAR10_CNN standing in "
     "for ResNet-32 and CifarNet (docs/clusters.md). Ratios depend on how far the GPUs lie apart.",
     "A quick run takes the gradients of a net with one hidden layer on scikit-learn's digits, and "

@@ -26,7 +26,7 @@ _CPU_PASSES, _MEMORY_PASSES = 8, 1
 
 _WHY = {
     "CPU": "this machine was so busy that the quota was not what the worker lacked",
-    "memory": "the file's pages come back quickly from this machine's disk, or its host's memory",
+    "memory": "this machine was busy, or the file's pages come back quickly from its disk",
 }
 
 Speeds = dict[float, float]
@@ -76,7 +76,7 @@ def _tried(measure: Callable[[], Speeds]) -> Speeds | str:
 
 @contextmanager
 def _rows(megabytes: int) -> Iterator[Path]:
-    """Write a file of random rows that no page of is in memory, and remove it in the end."""
+    """Write a file of random rows, and remove it in the end."""
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="evenstep-") as folder:
         path = Path(folder, "rows.f32")
@@ -85,8 +85,6 @@ def _rows(megabytes: int) -> Iterator[Path]:
                 file.write(rng.random(2**18, dtype=np.float32).tobytes())
             file.flush()
             os.fsync(file.fileno())
-            # Otherwise its pages are on the account of this process, and no limit touches them.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         yield path
 
 
@@ -103,9 +101,17 @@ def under_limits(path: Path, shares: tuple[float, ...], megabytes: int, seconds:
     """Return the speed with memory for each share of the file."""
     speeds = {}
     for share in shares:
+        _forget_pages(path)
         with memory_group(_INTERPRETER + round(share * megabytes * 2**20)) as group:
             speeds[share] = _speed(group, path, _MEMORY_PASSES, seconds)
     return speeds
+
+
+def _forget_pages(path: Path) -> None:
+    """Let the system forget a file's pages: a limit touches only those that its group brought "
+    "in."""
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _speed(group: str, path: Path, passes: int, seconds: float) -> float:
