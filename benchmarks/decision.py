@@ -9,50 +9,15 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Iterator
 
-import numpy as np
-
 from benchmarks.report import Row, progress, show
-from evenstep.balancer import Balancer
-from evenstep.core.report import Reports
-from evenstep.policies import make_policy
-from evenstep.predictors import make_predictor
+from evenstep.reproduce.decision_cost import milliseconds
 
 SETUPS = (("equal_finish", None), ("proportional", "best_of"))
 WORKERS = (32, 1_000, 10_000, 100_000)
 TO_REACH = 20.0
 """Milliseconds for 10,000 workers (at most)."""
-
-
-def milliseconds(policy: str, predictor: str | None, num_workers: int, repeat: int) -> float:
-    """Return the median time of a decision on workers of a wide spread of speeds."""
-    rng = np.random.default_rng(0)
-    balancer = Balancer(
-        [f"w{i}" for i in range(num_workers)],
-        32 * num_workers,
-        make_policy(policy),
-        make_predictor(predictor, num_workers) if predictor else None,
-    )
-    speeds = np.exp(rng.normal(4, 0.5, num_workers))
-    durations = []
-    for k in range(repeat + 3):
-        reports = _reports(balancer, speeds, k, rng)
-        start = time.perf_counter()
-        balancer.decide(reports)
-        durations.append(time.perf_counter() - start)
-    return 1e3 * float(np.median(durations[3:]))
-
-
-def _reports(
-    balancer: Balancer, speeds: np.ndarray, iteration: int, rng: np.random.Generator
-) -> Reports:
-    n = len(speeds)
-    sizes = balancer.plan.sizes
-    times = (0.1 + sizes / speeds) * np.exp(0.03 * rng.standard_normal(n))
-    share = rng.uniform(0.3, 1, n)
-    return Reports(iteration, sizes, times, share, share, np.minimum(0.3 + sizes / 500, 1))
 
 
 def table(repeat: int) -> Iterator[Row]:

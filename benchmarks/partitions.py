@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from benchmarks.partitions_plot import plot
-from benchmarks.partitions_study import (
+from benchmarks.report import Row, progress, show
+from evenstep.cli.arguments import parse_seeds
+from evenstep.reproduce.partition_study import (
     CASES,
     DIGITS_SIZES,
     LATE,
@@ -33,12 +34,8 @@ from benchmarks.partitions_study import (
     Study,
     train,
 )
-from benchmarks.report import Row, progress, show
-from evenstep.cli.arguments import parse_seeds
-from evenstep.workloads.classification import Classification
+from evenstep.reproduce.small_net import cifar10
 from evenstep.workloads.named import make_workload
-from evenstep.workloads.nets import Standardise
-from evenstep.workloads.pictures import load_pictures
 
 
 def figures(result: Result) -> Row:
@@ -109,27 +106,6 @@ def median_updates(reached: Sequence[int | None]) -> float | None:
     """Return the median; never counts as later than all."""
     median = float(np.median([np.inf if updates is None else updates for updates in reached]))
     return median if np.isfinite(median) else None
-
-
-def small_net() -> nn.Sequential:
-    """Return a net for pictures of 32 x 32 that two busy cores can train."""
-    return nn.Sequential(
-        nn.AvgPool2d(2),
-        nn.Conv2d(3, 16, 5, stride=2, padding=2), nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(),
-        nn.Flatten(), nn.Linear(32 * 16, 10),
-    )  # fmt: skip
-
-
-def cifar10(path: str) -> Classification:
-    """Return the workload of the small net on CIFAR-10."""
-    pictures = load_pictures(path)
-
-    def make() -> nn.Module:
-        return nn.Sequential(Standardise(pictures.mean, pictures.deviation), *small_net())
-
-    name = f"small net on {pictures.name}"
-    return Classification(name, make, pictures.train, pictures.test)
 
 
 def main() -> None:

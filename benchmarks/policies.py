@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.scenarios import gpu, make_scenario
-from evenstep.engines.simulation import Setup, median_figures, simulate
+from evenstep.engines.simulation import medians
 
 POLICIES = ("equal_finish", "stepwise", "stepwise:literal=true", "proportional", "even")
 TO_REACH: dict[int, dict[str, float]] = {
@@ -35,15 +34,6 @@ COLUMNS = (
     "overruns",
     "time_over_bsp",
 )
-
-
-def medians(clusters: list[Cluster], policy: str, delay: int = 0) -> dict[str, Any]:
-    """Return the median figures of a policy on the clusters of several seeds."""
-    figures = []
-    for cluster in clusters:
-        setup = Setup.of(cluster, policy, None, delay)
-        figures.append(simulate(cluster, setup, cluster.iterations).figures())
-    return median_figures(figures)
 
 
 def settling(seeds: list[int], sizes: list[int]) -> Iterator[Row]:

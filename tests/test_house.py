@@ -66,6 +66,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert "evenstep/migration/agent.thrift" in names
     page = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/dashboard/assets/*")}
     assert "evenstep/dashboard/assets/main.js" in page <= set(names)
+    assert "evenstep/reproduce/clusters/modern.toml" in names
     data = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/clusters/data/*")}
     assert "evenstep/clusters/data/SOURCE.md" in data <= set(names)
     assert f"{metadata}/licenses/LICENSE" in names

@@ -42,6 +42,7 @@ COMMANDS: dict[str, Entry] = {
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
     "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
     "report": Entry("evenstep.cli.report", "make a page that shows what happened in a run"),
+    "reproduce": Entry("evenstep.cli.reproduce", "re-make the experiments of the paper"),
     "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
     "watch": Entry("evenstep.cli.watch", "watch a run while it goes on"),
 }

@@ -24,7 +24,7 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays in one go: a reader, or a crash, sees the old file or the new one."""
     content = io.BytesIO()
     np.savez(content, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
-    _replace(path, content.getvalue())
+    replace_file(path, content.getvalue())
 
 
 def parse_archive(content: bytes, what: str, version: int, parts: Sequence[str]) -> Arrays:
@@ -59,7 +59,8 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in one go: a reader, or a crash, sees the old one or the new one."""
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with scratch.open("xb") as file:

@@ -185,6 +185,16 @@ def median_figures(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: _median([seed[name] for seed in seeds]) for name in seeds[0] if name != "seed"}
 
 
+def medians(clusters: Sequence[Cluster], policy: str, delay: int = 0) -> dict[str, Any]:
+    """Simulate a policy on the clusters of several seeds, and return the median figures."""
+    return median_figures(
+        [
+            simulate(cluster, Setup.of(cluster, policy, None, delay), cluster.iterations).figures()
+            for cluster in clusters
+        ]
+    )
+
+
 def _median(values: Sequence[Any]) -> Any:
     if isinstance(values[0], list):
         return [_median(column) for column in zip(*values, strict=True)]

@@ -65,7 +65,7 @@ class Throttles:
         if self._stopper is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
         for group in [*self._folder.glob("worker-*"), self._folder]:
-            _remove(group)
+            remove_group(group)
 
     def _make_groups(self, folder: Path) -> None:
         folder.mkdir()
@@ -160,7 +160,7 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _remove(group: Path, tries: int = 20) -> None:
+def remove_group(group: Path, tries: int = 20) -> None:
     """Remove a group; a process that has just ended leaves its group a moment later."""
     while tries and not _is_removed(group):
         tries -= 1

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenstep.core.arrays import Floats, Ints
+from evenstep.runlog.document import document
 from evenstep.runlog.estimates import Estimates
 from evenstep.runlog.event_table import event_table
 from evenstep.runlog.figures import Figures, Phase
@@ -17,31 +18,6 @@ from evenstep.runlog.picture import readable
 from evenstep.runlog.pictures import pictures
 from evenstep.runlog.run_log import RunLog
 from evenstep.runlog.words import SOURCE_MEANS, duration, sentences
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1c; --pale: #666; --rule: #ddd; --back: #fff;
-  --tile: #f3f5f7; --accent: #0072b2 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --pale: #a5a5a5; --rule: #444;
-  --back: #161819; --tile: #23272a; --accent: #56b4e9 } }
-body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--back);
-  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
-h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-.source { color: var(--accent); font-weight: 600; margin: 0 }
-.pale { color: var(--pale); font-size: .875rem; margin: 0 }
-.tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0 }
-.tile { background: var(--tile); border-radius: .5rem; padding: .75rem 1rem; flex: 1 1 9rem }
-.tile b { display: block; font-size: 1.4rem; font-variant-numeric: tabular-nums }
-img { width: 100%; height: auto; background: #fff; border-radius: .5rem }
-.wide { overflow-x: auto }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .75rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--rule) }
-th:first-child, td:first-child { text-align: left }
-.events td, .events th { text-align: left; white-space: normal }
-th[colspan] { text-align: center } .wide + .pale { margin-top: .75rem }
-"""
-
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(
@@ -53,11 +29,7 @@ def page(
     """Return the report of a run; everything that comes from a log is escaped."""
     title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(figures))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)} - Evenstep</title><style>{_STYLE}</style></head>\n<body>"
+    body = (
         f"<h1>{escape(title)}</h1>"
         f'<p class="source">{escape(SOURCE_MEANS[figures.source])}</p>'
         f'<p class="pale">{escape(_details(figures))}</p>\n'
@@ -65,8 +37,9 @@ def page(
         f"{pictures(run_log, series_of(figures, run_log, plain, estimates))}\n"
         f'<h2>Workers</h2><div class="wide">{_table(figures)}</div>\n'
         f'<p class="pale">{escape(_REMARK)}</p>\n'
-        f'<h2>Events</h2><div class="wide">{event_table(run_log)}</div></body></html>\n'
+        f'<h2>Events</h2><div class="wide">{event_table(run_log)}</div>'
     )
+    return document(title, body)
 
 
 _REMARK = (

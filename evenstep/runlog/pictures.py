@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import tempfile
 from collections.abc import Callable, Mapping
 from html import escape
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from numpy.typing import ArrayLike
 
+from evenstep.runlog.document import embedded
 from evenstep.runlog.picture import Numbers
 from evenstep.runlog.plot import plot
 from evenstep.runlog.run_log import RunLog
@@ -44,5 +44,4 @@ def _image(title: str, draw: Callable[[Path], None]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "picture.svg")
         draw(path)
-        data = base64.b64encode(path.read_bytes()).decode()
-    return f'<img alt="{_WORDS[title]}" src="data:image/svg+xml;base64,{data}">'
+        return embedded(path.read_bytes(), _WORDS[title])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import partitions
-from benchmarks.partitions_study import CASES, Study, train
+from evenstep.reproduce.partition_study import CASES, Study, train
 from evenstep.workloads.digits import mlp_digits
 
 

@@ -59,7 +59,7 @@ def test_v2_tree_hands_the_controller_down(tmp_path, monkeypatch):
             (folder / "cpu.max").write_text("max 100000")
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    monkeypatch.setattr("evenstep.measure.throttle._remove", lambda group: None)
+    monkeypatch.setattr("evenstep.measure.throttle.remove_group", lambda group: None)
     with Throttles([0.5, 0.25], root=tmp_path) as throttles:
         quotas = [Path(group, "cpu.max").read_text() for group in throttles.groups]
     assert quotas == ["5000 10000", "2500 10000"]

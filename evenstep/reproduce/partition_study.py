@@ -1,10 +1,11 @@
-"""One run of `benchmarks.partitions`: who holds what, training on it, and what came out."""
+"""One training on local partitions (section 3.5): who holds what, and what came out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
 from evenstep.partition import MigrationRule, plan_migration, target_sizes
 from evenstep.partition.dealing import deal_by_class, deal_mixed
-from evenstep.workloads.workload import Workload
+
+if TYPE_CHECKING:
+    from evenstep.workloads.workload import Workload
 
 CASES = ("i.i.d.", "skewed", "skewed, migration", "skewed, importance weights")
 PAPERS_SIZES = (64, 96, 128, 160, 192)

@@ -1,0 +1,78 @@
+"""Re-make the experiments of the paper's evaluation, with its figures beside ours.
+
+Every experiment says what of it is measured on this machine, runs in virtual time or is emulated,
+and why it differs from the paper. With --quick all of them run on data that come along, in some
+minutes; otherwise they take their time. What is finished is kept in the folder: a run that was
+interrupted goes on where it was. At the end there is one page, index.html; docs/reproduce.md.
+
+examples:
+  evenstep reproduce --list
+  evenstep reproduce --quick
+  evenstep reproduce micro predictors --out results
+  evenstep reproduce all --data DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from evenstep.cli.reproduce_view import displayed, print_list, print_record
+from evenstep.cli.stopping import told_to_stop
+from evenstep.reproduce.data import Data
+from evenstep.reproduce.experiment import Settings
+from evenstep.reproduce.page import page
+from evenstep.reproduce.run import chosen, forget, kept_records
+from evenstep.reproduce.run import run as run_experiment
+
+DEFAULT_OUT = "out/reproduce"
+PAGE = "index.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="experiments; default all")
+    parser.add_argument("--list", action="store_true", help="list the experiments, and run none")
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="folder of the full data (docs/reproduce.md)"
+    )
+    parser.add_argument("--quick", action="store_true", help="small data, few seeds: minutes")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(DEFAULT_OUT),
+        metavar="DIR",
+        help=f"where results are kept; default {DEFAULT_OUT}",
+    )
+    parser.add_argument("--again", action="store_true", help="make finished experiments anew, too")
+    parser.add_argument("--json", action="store_true", help="print all results as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    experiments = chosen(args.names)
+    if args.list:
+        print_list(experiments, as_json=args.json)
+        return 0
+    settings = Settings(args.quick, Data(args.data))
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.again:
+        forget(args.out)
+    records = []
+    with told_to_stop(), displayed(len(experiments), quiet=args.json) as display:
+        for experiment in experiments:
+            progress = display.begin(experiment.name)
+            record = run_experiment(experiment, settings, args.out, progress, args.again)
+            # After each, so that whoever interrupts the next one has a page all the same.
+            text = page(list(kept_records(args.out)), args.out)
+            (args.out / PAGE).write_text(text, encoding="utf-8")
+            records.append(record)
+            display.end(record)
+    if args.json:
+        json.dump([record.as_json() for record in records], sys.stdout, indent=2, allow_nan=False)
+        print()
+        return 0
+    for record in records:
+        print_record(record)
+    print(f"page: {args.out / PAGE}")
+    return 0

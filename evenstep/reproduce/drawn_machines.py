@@ -1,0 +1,90 @@
+"""Cluster-B on machines of the Google trace that are drawn by a seed, from the full data."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from evenstep.clusters.cluster import Cluster
+from evenstep.clusters.cluster_b import ClusterB
+from evenstep.clusters.packaged import read_table
+from evenstep.clusters.scheduled import Scheduled
+from evenstep.clusters.traces import Trace, Traces
+from evenstep.core.arrays import Floats
+from evenstep.errors import DataFileError
+
+CAPACITIES = {
+    "m4.2xlarge": (0.5, 0.4995),
+    "c5.2xlarge": (0.5, 0.2493),
+    "r4.2xlarge": (0.5, 0.749),
+    "m4.4xlarge": (1.0, 1.0),
+    "m4.xlarge": (0.25, 0.2498),
+}
+"""Instance type: CPU and memory of the machines that it stands for; the largest machine has 1."""
+_SLOT, _NUM_SLOTS = 300.0, 12
+_LEAST = 0.01
+"""What is left of a machine at least: a worker that got nothing would never finish."""
+
+
+def draw_cluster(path: Path, iterations: int, seed: int) -> Cluster:
+    """Make Cluster-B with every worker in place of another machine of its class, drawn by the seed.
+
+    The file has a row per machine: its capacities, and cpu_00 to cpu_11 and mem_00 to mem_11, what
+    its tasks used in twelve slots of five minutes.
+    """
+    cluster = ClusterB().make(iterations, seed)
+    environment = cluster.environment
+    assert isinstance(environment, Scheduled)
+    instances = [row["instance"] for row in read_table("cluster_b_workers")]
+    traces = _draw(_machines(path), instances[: cluster.num_workers], path, seed)
+    return replace(
+        cluster,
+        name="Cluster-B, machines drawn by the seed",
+        environment=replace(environment, traces=Traces.of(traces)),
+    )
+
+
+def _draw(
+    machines: dict[str, list[Trace]], instances: list[str], path: Path, seed: int
+) -> list[Trace]:
+    rng = np.random.default_rng((seed, 2020))
+    left = {}
+    for kind in CAPACITIES:
+        if len(machines[kind]) < instances.count(kind):
+            rule = f"must have {instances.count(kind)} machines like a {kind}"
+            raise DataFileError(f"{path}: {rule}, got {len(machines[kind])}")
+        left[kind] = iter(rng.permutation(len(machines[kind])).tolist())
+    return [machines[kind][next(left[kind])] for kind in instances]
+
+
+def _machines(path: Path) -> dict[str, list[Trace]]:
+    """Return what was left of each machine, by the instance type that it stands for."""
+    machines: dict[str, list[Trace]] = {kind: [] for kind in CAPACITIES}
+    kinds = {capacity: kind for kind, capacity in CAPACITIES.items()}
+    try:
+        with gzip.open(path, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                capacity = float(row["cpu_capacity"]), float(row["mem_capacity"])
+                if capacity in kinds:
+                    machines[kinds[capacity]].append(_trace(row, capacity))
+    except (KeyError, ValueError, OSError, EOFError) as error:
+        raise DataFileError(f"{path}: must be the usage of machines: {error!r}") from error
+    return machines
+
+
+def _trace(row: dict[str, str], capacity: tuple[float, float]) -> Trace:
+    cpu, memory = (
+        _left(np.array([float(row[f"{what}_{slot:02}"]) for slot in range(_NUM_SLOTS)]) / most)
+        for what, most in zip(("cpu", "mem"), capacity, strict=True)
+    )
+    at = _SLOT * np.arange(_NUM_SLOTS, dtype=np.float64)
+    return Trace(at, cpu, memory, "second", repeat=_SLOT * _NUM_SLOTS)
+
+
+def _left(used: Floats) -> Floats:
+    left: Floats = np.clip(1 - used, _LEAST, 1.0)
+    return left

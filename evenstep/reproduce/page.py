@@ -1,0 +1,145 @@
+"""One page of all experiments; everything on it that is no markup of ours is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from evenstep.reproduce.drawing import picture_file
+from evenstep.reproduce.record import Record
+from evenstep.reproduce.result import KINDS, PAPER, Claim, Plot, Table
+from evenstep.runlog.document import document, embedded
+
+TITLE = "The paper's evaluation, re-made"
+_STYLE = """
+th, td { overflow-wrap: normal; white-space: normal; padding: .3rem .5rem }
+th { vertical-align: bottom } td:first-child { min-width: 7rem }
+td.paper, th.paper { color: var(--pale); font-style: italic }
+h3 { font-size: 1rem; margin: 1.25rem 0 .25rem } li.no { color: #d55e00 }
+section { border-top: 2px solid var(--rule); margin-top: 2rem }
+"""
+
+
+def page(records: Sequence[Record], pictures: Path) -> str:
+    """Return the page of some records, whose plots are in a folder."""
+    links = "".join(
+        f'<tr><td><a href="#{escape(r.name)}">{escape(r.name)}</a></td>'
+        f"<td>{escape(r.of_paper)}</td><td>{escape(KINDS[r.kind])}</td>"
+        f"<td>{escape(_tally(r))}</td></tr>"
+        for r in records
+    )
+    head = "<tr><th>experiment</th><th>of the paper</th><th>its figures are</th><th>claims</th>"
+    return document(
+        TITLE,
+        f"<h1>{escape(TITLE)}</h1>"
+        "<p>LB-BSP: <i>Semi-dynamic load balancing</i>, SoCC '20. Every table and plot says "
+        "whether its figures were measured on this machine, are of virtual time, emulated, or "
+        "others' measurements. Columns in italics are the paper's. No number was tuned towards "
+        "them.</p>"
+        f'<div class="wide"><table>{head}</tr>{links}</table></div>\n'
+        + "\n".join(_section(record, pictures) for record in records),
+        _STYLE,
+    )
+
+
+def _tally(record: Record) -> str:
+    if record.result.skipped:
+        return "skipped"
+    holding = sum(claim.holds for claim in record.result.claims)
+    return f"{holding} of {len(record.result.claims)} hold"
+
+
+def _section(record: Record, pictures: Path) -> str:
+    result = record.result
+    seeds = f", seeds {', '.join(map(str, result.seeds))}" if result.seeds else ""
+    about = (
+        f"{record.command}{seeds}; {record.date}, {record.seconds:g} s on {record.machine}, "
+        f"Evenstep {record.made_with.get('version')}, data {_data(record)}"
+    )
+    body = (
+        f"<p>Skipped: {escape(result.skipped)}</p>"
+        if result.skipped
+        else _claims(result.claims)
+        + _list("Where it differs, and why", result.differences)
+        + "".join(map(_table, result.tables))
+        + "".join(
+            _plot(plot, picture_file(pictures, record.name, i))
+            for i, plot in enumerate(result.plots)
+        )
+    )
+    return (
+        f'<section id="{escape(record.name)}">'
+        f"<h2>{escape(record.name)}: {escape(record.title)}</h2>"
+        f'<p class="source">{escape(record.of_paper)}; {escape(KINDS[record.kind])}</p>'
+        f'<p class="pale">{escape(about)}</p>{body}</section>'
+    )
+
+
+def _data(record: Record) -> str:
+    data = record.made_with.get("data") or {}
+    names = ", ".join(map(str, data.values())) or "that come along"
+    return f"{names}{', quick' if record.made_with.get('quick') else ''}"
+
+
+def _claims(claims: Sequence[Claim]) -> str:
+    if not claims:
+        return ""
+    items = "".join(
+        f'<li class="{"yes" if claim.holds else "no"}">{"✓" if claim.holds else "✗"} '
+        f"{escape(claim.text)} <small>({escape(claim.of)})</small>"
+        f"{'' if claim.holds or not claim.why else ' Why: ' + escape(claim.why) + '.'}</li>"
+        for claim in claims
+    )
+    return f"<h3>Claims</h3><ul>{items}</ul>"
+
+
+def _list(title: str, sentences: Sequence[str]) -> str:
+    if not sentences:
+        return ""
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<h3>{escape(title)}</h3><ul>{items}</ul>"
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th{_class(name)}>{escape(name)}</th>" for name in table.columns)
+    rows = "".join(
+        "<tr>"
+        + "".join(f"<td{_class(name)}>{escape(cell(row[name]))}</td>" for name in table.columns)
+        + "</tr>"
+        for row in table.rows
+    )
+    note = f'<p class="pale">{escape(table.note)}</p>' if table.note else ""
+    return (
+        f"<h3>{escape(table.title)} ({escape(KINDS[table.kind])})</h3>"
+        f'<div class="wide"><table><tr>{head}</tr>{rows}</table></div>{note}'
+    )
+
+
+def _class(column: str) -> str:
+    return ' class="paper"' if column.endswith(PAPER) else ""
+
+
+def _plot(plot: Plot, picture: Path) -> str:
+    if not picture.is_file():
+        missing = f"{picture.name} is not there; drawing it takes matplotlib"
+        return f"<p>There is no picture of {escape(plot.title)}: {escape(missing)}</p>"
+    return f"<p>{embedded(picture.read_bytes(), plot.title)}</p>"
+
+
+def cell(value: Any) -> str:
+    """Return a figure as it is shown in tables.
+
+    >>> cell(0.12345), cell(1234567.0), cell(None), cell([89, 21]), cell(True)
+    ('0.1235', '1234567', '-', '89 / 21', 'yes')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " / ".join(map(cell, value))
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

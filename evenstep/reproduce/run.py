@@ -1,0 +1,95 @@
+"""Running experiments: each once, unless it is to be made again, and each kept when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from evenstep.errors import InvalidSetting
+from evenstep.reproduce.drawing import save_pictures
+from evenstep.reproduce.experiment import Experiment, Progress, Settings, Skipped
+from evenstep.reproduce.experiments import EXPERIMENTS
+from evenstep.reproduce.parts import Parts
+from evenstep.reproduce.record import Record, load_record, made_with, make_record, save_record
+from evenstep.reproduce.result import Result
+
+ALL = "all"
+
+
+def chosen(names: Sequence[str]) -> list[Experiment]:
+    """Return the experiments of these names, in the order of the registry; all without a name.
+
+    >>> [experiment.name for experiment in chosen(["micro", "gpu-curve"])]
+    ['gpu-curve', 'micro']
+    """
+    for name in names:
+        if name not in (ALL, *EXPERIMENTS):
+            known = ", ".join(EXPERIMENTS)
+            raise InvalidSetting(f"experiment must be {ALL} or one of {known}, got {name!r}")
+    if not names or ALL in names:
+        return list(EXPERIMENTS.values())
+    return [experiment for name, experiment in EXPERIMENTS.items() if name in names]
+
+
+def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | None:
+    """Return the record of an experiment that was made already, with these settings."""
+    record = load_record(out, experiment.name)
+    if record is None or record.result.skipped or record.made_with != made_with(settings):
+        return None
+    return record
+
+
+def run(
+    experiment: Experiment, settings: Settings, out: Path, progress: Progress, again: bool = False
+) -> Record:
+    """Make an experiment, or take what is finished; the record is in the folder afterwards."""
+    parts = out / "parts" / experiment.name
+    if not again and (record := finished(experiment, settings, out)) is not None:
+        return record
+    made = _digest(settings)
+    kept, shared = Parts(parts / made), Parts(out / "trainings" / made)
+    started = time.monotonic()
+    result = _result(experiment, replace(settings, parts=kept, shared=shared), progress)
+    record = make_record(experiment, settings, time.monotonic() - started, result)
+    save_record(out, record)
+    with contextlib.suppress(ModuleNotFoundError):
+        # Without matplotlib the page says that there is none.
+        save_pictures(out, record.name, result.plots)
+    shutil.rmtree(parts, ignore_errors=True)
+    return record
+
+
+def forget(out: Path) -> None:
+    """Remove what experiments have kept for each other, and for a run that goes on."""
+    for name in ("parts", "trainings"):
+        shutil.rmtree(out / name, ignore_errors=True)
+
+
+def _digest(settings: Settings) -> str:
+    """Return a short name for what parts depend on, so that others' are not taken for them."""
+    text = json.dumps(made_with(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _result(experiment: Experiment, settings: Settings, progress: Progress) -> Result:
+    try:
+        return experiment.run(settings, progress)
+    except Skipped as reason:
+        return Result(skipped=str(reason))
+    except ModuleNotFoundError as missing:
+        if (missing.name or "evenstep").partition(".")[0] == "evenstep":
+            raise
+        return Result(skipped=f"{missing.name} is not installed")
+
+
+def kept_records(out: Path) -> Iterator[Record]:
+    """Yield all records of a folder, in the order of the registry."""
+    for name in EXPERIMENTS:
+        if (record := load_record(out, name)) is not None:
+            yield record

@@ -1,0 +1,111 @@
+"""`evenstep reproduce`: which experiments, where results go, and what is printed of them."""
+
+import json
+
+import pytest
+
+from evenstep.reproduce.experiment import Experiment, Skipped
+from evenstep.reproduce.experiments import EXPERIMENTS
+from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
+
+COMMAND = "reproduce"
+
+
+@pytest.fixture
+def probes():
+    """Two experiments in place of the real ones; the list says what was made."""
+    made = []
+
+    def run(settings, progress):
+        made.append("probe")
+        progress(0.5, "half")
+        return Result(
+            [Table("a table", "virtual", [{"what": "x", **beside("time", 0.25, 0.5)}])],
+            [Plot("a plot", "virtual", "k", "s", [Curve("x", [0, 1], [1.0, 2.0])])],
+            [Claim("no", "It rains.", False, why="the sun shines")],
+            ["It was another day."],
+            seeds=[0],
+        )
+
+    def skip(settings, progress):
+        made.append("other")
+        raise Skipped("it is not allowed here")
+
+    real = dict(EXPERIMENTS)
+    EXPERIMENTS.clear()
+    for name, action in (("probe", run), ("other", skip)):
+        EXPERIMENTS[name] = Experiment(name, f"the {name}", "Fig. 0", "virtual", action)
+    yield made
+    EXPERIMENTS.clear()
+    EXPERIMENTS.update(real)
+
+
+def test_list_says_what_the_figures_of_each_are(printed):
+    text = printed("--list")
+    for name in EXPERIMENTS:
+        assert name in text
+    assert "measured on this machine" in text
+    assert "virtual time, simulated" in text
+
+
+def test_list_as_json(figures):
+    assert [row["name"] for row in figures("--list")] == list(EXPERIMENTS)
+
+
+def test_tables_claims_and_reasons_are_printed(printed, probes, tmp_path):
+    text = printed("--quick", "--out", tmp_path)
+    assert "a table (virtual time, simulated)" in " ".join(text.split())
+    assert "time, paper" in text
+    assert "DOES NOT HOLD (paper): It rains. Why: the sun shines." in text
+    assert "differs: It was another day." in text
+    assert "skipped: it is not allowed here" in text
+    assert text.endswith(f"page: {tmp_path / 'index.html'}\n")
+
+
+def test_results_plots_and_page_are_in_the_folder(printed, probes, tmp_path):
+    printed("probe", "--out", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "probe.json", "probe-1.svg", "index.html"
+    }  # fmt: skip
+    assert "a table" in (tmp_path / "index.html").read_text()
+
+
+def test_json_holds_all_results(figures, probes, tmp_path):
+    records = figures("--quick", "--out", tmp_path)
+    assert [record["name"] for record in records] == ["probe", "other"]
+    assert records[0] == json.loads((tmp_path / "probe.json").read_text())
+    assert records[0]["command"] == "evenstep reproduce probe --quick"
+    assert records[0]["result"]["tables"][0]["rows"] == [
+        {"what": "x", "time": 0.25, "time, paper": 0.5}
+    ]
+
+
+def test_finished_experiments_are_not_made_again_unless_asked_to(printed, probes, tmp_path):
+    printed("--out", tmp_path)
+    printed("--out", tmp_path)
+    assert probes == ["probe", "other", "other"]
+    printed("probe", "--out", tmp_path, "--again")
+    assert probes[-1] == "probe"
+
+
+def test_page_has_all_that_was_made_before(printed, probes, tmp_path):
+    printed("probe", "--out", tmp_path)
+    printed("other", "--out", tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    assert 'id="probe"' in page
+    assert 'id="other"' in page
+
+
+def test_unknown_experiment_is_refused(refused):
+    message = refused("nope")
+    assert message.startswith("experiment must be all or one of cpu-curve, ")
+    assert message.endswith("got 'nope'")
+
+
+def test_data_must_be_a_folder(refused, tmp_path):
+    assert "data must be a folder" in refused("gpu-curve", "--data", tmp_path / "none")
+
+
+def test_progress_is_shown_on_a_terminal(shown, tmp_path):
+    text = shown("gpu-curve", "--quick", "--out", tmp_path)
+    assert "gpu-curve: 5 of 5 claims hold" in text

@@ -1,0 +1,29 @@
+"""Computation time against batch size, and its fits."""
+
+import numpy as np
+import pytest
+
+from evenstep.reproduce.fitting import fit_saturating
+
+SIZES = np.array([16.0, 32.0, 64.0, 128.0, 256.0])
+
+
+@pytest.mark.reproduce
+def test_gpu_curves_have_the_shapes_of_the_paper(result):
+    gpus = result("gpu-curve")
+    assert {claim.name for claim in gpus.claims if claim.holds} == {
+        "overhead", "saturation", "memory", "monotone", "order"
+    }  # fmt: skip
+    rows = [(row["model"], row["GPU"]) for row in gpus.tables[0].rows]
+    kinds = ("V100", "M60", "K80", "K520")
+    assert rows == [(model, gpu) for model in ("Inception-V3", "CifarNet") for gpu in kinds]
+
+
+def test_line_is_preferred_to_a_threshold_that_explains_little():
+    noise = 1 + 0.01 * np.random.default_rng(0).standard_normal(5)
+    assert fit_saturating(SIZES, (0.1 + 0.01 * SIZES) * noise).saturation == 0
+
+
+def test_saturation_is_found():
+    fit = fit_saturating(SIZES, 0.1 + 0.01 * np.maximum(SIZES, 50))
+    assert np.isclose(fit.saturation, 50, atol=3)

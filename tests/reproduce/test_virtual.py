@@ -1,0 +1,81 @@
+"""What runs in virtual time, without gradients: tables are there, and the claims hold."""
+
+import pytest
+
+from evenstep.errors import EvenstepError
+from evenstep.reproduce.linked import follow_linked
+from tests.reproduce.tables import column
+
+pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
+
+
+def failing(result):
+    return [claim.text for claim in result.claims if not claim.holds]
+
+
+def test_batch_sizes_of_four_gpus_are_the_papers(result):
+    micro = result("micro")
+    # What a busy machine does to workers that are real is another matter.
+    simulated = [claim for claim in micro.claims if claim.name != "real_line"]
+    assert [claim.text for claim in simulated if not claim.holds] == []
+    sizes = column(micro.tables[0], "sizes before 150")
+    assert sizes["Alg. 2, to the letter, non-blocking"] == [89, 21, 12, 6]
+    assert sizes["equal_finish"] == [89, 21, 12, 6]
+    assert column(micro.tables[0], "sizes at the end")["equal_finish"] == [100, 8, 13, 7]
+
+
+def test_micro_is_also_run_for_real_or_the_reason_is_said(result):
+    micro = result("micro")
+    real = [table for table in micro.tables if table.kind == "emulated"]
+    said = [text for text in micro.differences if text.startswith("Not for real: ")]
+    assert len(real) + len(said) == 1
+    if real:
+        (row,) = real[0].rows
+        assert sum(row["sizes before"]) == sum(row["sizes at the end"]) == 128
+
+
+def test_what_may_not_be_done_for_real_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(EvenstepError, match="workers cannot be put behind lines here"):
+        follow_linked("equal_finish", iterations=2, change_at=1)
+
+
+def test_micro_shows_both_algorithms_over_iterations(result):
+    titles = [plot.title for plot in result("micro").plots]
+    assert len(titles) == 4
+    assert sum(title.startswith("equal_finish") for title in titles) == 2
+
+
+def test_narx_with_reuse_is_better_than_ema_in_p(result):
+    predictors = result("predictors")
+    assert failing(predictors) == []
+    rmse = column(predictors.tables[0], "RMSE")
+    assert rmse["narx"] < rmse["ema"]
+    assert rmse["narx, models of a former run"] < rmse["ema"]
+
+
+def test_every_predictor_of_the_paper_has_its_figure_beside_ours(result):
+    scenario, trace = result("predictors").tables
+    papers = {name: value for name, value in column(scenario, "RMSE, paper").items() if value}
+    assert papers == {
+        "memoryless": 11.85, "ema": 7.85, "arima": 9.67, "rnn": 8.34, "lstm": 9.19, "narx": 4.78
+    }  # fmt: skip
+    assert "Google trace" in trace.title
+
+
+def test_arima_is_more_than_the_average_that_it_begins_with(result):
+    rmse = column(result("predictors").tables[0], "RMSE")
+    assert rmse["arima"] != rmse["ema"]
+
+
+def test_narx_is_robust_and_prompt(result):
+    assert failing(result("narx-curve")) == []
+
+
+@pytest.mark.parametrize("name", ["scale", "modern"])
+def test_beyond_the_paper(result, name):
+    assert failing(result(name)) == []
+
+
+def test_cost_of_a_decision_is_told_apart_from_virtual_time(result):
+    assert [table.kind for table in result("scale").tables] == ["virtual", "measured"]
