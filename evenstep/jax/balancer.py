@@ -20,6 +20,7 @@ from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop
+from evenstep.training.recording import Log
 
 
 class Balancer:
@@ -43,7 +44,7 @@ class Balancer:
         minimum: int | None = None,
         maximum: int | Sequence[int] | None = None,
         coordinator: JobCoordinator | None = None,
-        log: str | None = None,
+        log: Log | None = None,
         name: str | None = None,
         summary: bool = True,
         warm_up: int = 2,
