@@ -1,4 +1,4 @@
-"""What the benchmarks of a throttled worker share: a failure is one, and a figure is of something."""
+"""What the benchmarks of a throttled worker share: a failure is one, a figure is of something."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ def test_a_worker_that_fails_ends_the_other_and_is_no_success():
 def test_the_share_of_the_ideal_is_of_lines_through_solo_times():
     lines = [line_through([4, 8], [0.4, 0.8]), line_through([4, 8], [0.8, 1.6])]
     even, best, first = optimum(lines, total=12)
-    assert (even, best, first) == (pytest.approx(1.2), pytest.approx(0.8), 8)
+    assert [even, best, first] == pytest.approx([1.2, 0.8, 8])
     figures = figures_of(plain=1.3, balanced=1.0, even=even, best=best)
     assert figures["share of ideal"] == pytest.approx(1.3 / 1.5)
     assert verdict(figures) == "yes"

@@ -54,10 +54,6 @@ class Balancer(Told):
         update = self._update_of(optimizer, variables)
         self.loop.take(update(gradients, self.loop.share, self.loop.slots()))
 
-    def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
-        self.loop.close()
-
     def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
         # It keeps what it is made of, so that nothing else can get these ids.
         key = id(optimizer), *map(id, variables)

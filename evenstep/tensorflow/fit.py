@@ -86,10 +86,6 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         self._saved_epochs = state["epochs"]
         self._restore_epochs()
 
-    def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
-        self.loop.close()
-
     def _restore_epochs(self) -> None:
         """Take up the epoch of a checkpoint, when there are both a checkpoint and data."""
         if self._epochs is None or self._saved_epochs is None:
