@@ -23,11 +23,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks import ddp
 from benchmarks.report import Row, show
+from benchmarks.throttled import PARTS, Line, line_through, optimum
 from evenstep.errors import EvenstepError
 from evenstep.measure.throttle import Throttles, join, set_share
 
-PARTS = (0.125, 0.375, 0.625, 0.875)
-"""Of the total: the sizes that solo times are measured at."""
 WIDTH = 96
 TO_REACH = 0.9
 WITHIN = 0.10
@@ -82,19 +81,11 @@ class _Solo:
         self._times.append(ddp.solo_times(self._net, self._job.data, self._sizes, repeat))
         dist.barrier()
 
-    def lines(self) -> list[tuple[float, float]]:
+    def lines(self) -> list[Line]:
         """Return (intercept, slope) of both workers."""
-        slope, intercept = np.polyfit(self._sizes, np.median(self._times, axis=0), 1)
         both: list[Any] = [None, None]
-        dist.all_gather_object(both, (float(intercept), float(slope)))
+        dist.all_gather_object(both, line_through(self._sizes, np.median(self._times, axis=0)))
         return both
-
-
-def _optimum(lines: list[tuple[float, float]], total: int) -> tuple[float, float, int]:
-    """Return the iteration times of the even and of the best split, and the latter's first size."""
-    times = np.array([[a + b * x for x in range(1, total)] for a, b in lines])
-    joined = np.maximum(times[0], times[1][::-1])
-    return float(joined[total // 2 - 1]), float(joined.min()), int(joined.argmin()) + 1
 
 
 def _steady(job: _Job, blocks: int) -> Row:
@@ -102,7 +93,7 @@ def _steady(job: _Job, blocks: int) -> Row:
     job.throttle(job.quota)
     solo = _Solo(job)
     solo.measure(repeat=8)
-    _, _, first = _optimum(solo.lines(), job.total)
+    _, _, first = optimum(solo.lines(), job.total)
     by_hand = DataLoader(job.data, first if job.rank == 0 else job.total - first, shuffle=True)
     runs = {
         "plain": _Run(_plain_model(), ddp.plain_loader(job.data, job.total)),
@@ -116,7 +107,7 @@ def _steady(job: _Job, blocks: int) -> Row:
                 run.block()
         sizes = balancer.plan.sizes.tolist()
     job.throttle(None)
-    even, best, _ = _optimum(solo.lines(), job.total)
+    even, best, _ = optimum(solo.lines(), job.total)
     times = {name: run.time() for name, run in runs.items()}
     speedups = {name: times["plain"] / time for name, time in times.items()}
     return {
@@ -158,7 +149,7 @@ def _sudden(job: _Job) -> Row:
     job.throttle(job.quota)
     solo = _Solo(job)
     solo.measure(repeat=8)
-    _, best, _ = _optimum(solo.lines(), job.total)
+    _, best, _ = optimum(solo.lines(), job.total)
     job.throttle(None)
     watch = ddp.Stopwatch()
     with ddp.balanced(ddp.conv_net(WIDTH), job.total) as (wrapped, balancer):

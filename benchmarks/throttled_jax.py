@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,10 +21,16 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import Throttles, join, set_share
+from benchmarks.throttled import (
+    FEWEST_BLOCKS,
+    figures_of,
+    free_addresses,
+    in_groups,
+    run_workers,
+    show,
+)
+from evenstep.measure.throttle import join, set_share
 
-TO_REACH = 0.85
 WIDTH = 512
 FEATURES = 256
 SAMPLES = 4096
@@ -48,49 +52,29 @@ def main() -> None:
         parser.error(
             f"--total must be a multiple of two buckets of {args.bucket}, got {args.total}"
         )
+    if args.blocks < FEWEST_BLOCKS:
+        parser.error(f"--blocks must be at least {FEWEST_BLOCKS}, got {args.blocks}")
     if args.work is not None:
         _work(args, *args.work)
         return
-    try:
-        with Throttles([1.0, 1.0], signals=True) as throttles:
-            figures = _launch(throttles.groups)
-    except EvenstepError as error:
-        print(f"skipped: {error}")
-        return
-    if args.json:
-        print(json.dumps(figures))
-        return
-    print(f"one of two JAX workers throttled, measured (to reach: {TO_REACH})")
-    for name, value in figures.items():
-        print(f"  {name:>16}  {value if isinstance(value, str) else format(value, '.4g')}")
+    figures = in_groups(_launch)
+    if figures is not None:
+        show("JAX", figures, args.json)
 
 
 def _launch(groups: list[str]) -> dict[str, Any]:
     """Run this file as two workers, and return what worker 0 found."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    [address] = free_addresses(1)
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, "-m", "benchmarks.throttled_jax", *sys.argv[1:], "--work"]
         # Small matrices on several threads cost more than they gain.
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu"}
-        workers = [
-            subprocess.Popen(
-                [*command, str(worker), address, groups[worker], str(result)],
-                env={**os.environ, **threads},
-            )
-            for worker in range(2)
+        commands = [
+            [*command, str(worker), address, group, str(result)]
+            for worker, group in enumerate(groups)
         ]
-        try:
-            for worker in workers:
-                worker.wait(DEADLINE)
-        finally:
-            for worker in workers:
-                worker.kill()
-                worker.wait()
-        if not result.exists():
-            raise EvenstepError("the workers must leave a result, got none")
+        run_workers(commands, [threads] * len(groups), DEADLINE)
         figures: dict[str, Any] = json.loads(result.read_text())
         return figures
 
@@ -168,22 +152,15 @@ class _Bench:
         joined = np.maximum(both[0], both[1][::-1])
         even, best = float(joined[len(sizes) // 2]), float(joined.min())
         plain, balanced = (float(np.median(times[mode][2:])) for mode in ("off", "balanced"))
-        share = plain / balanced / (even / best)
         sizes_now = self._balancers["balanced"].plan.sizes.tolist()
         return {
             "quota": quota,
             "total": self._total,
             "bucket": self._bucket,
-            "plain, ms": 1e3 * plain,
-            "balanced, ms": 1e3 * balanced,
             "even solo, ms": 1e3 * even,
-            "ideal, ms": 1e3 * best,
-            "speedup": plain / balanced,
-            "ideal speedup": even / best,
-            "share of ideal": share,
+            **figures_of(plain, balanced, even, best),
             "sizes": "/".join(map(str, sizes_now)),
             "best sizes": f"{sizes[int(joined.argmin())]}/{sizes[-1 - int(joined.argmin())]}",
-            "reached": "yes" if share >= TO_REACH else "NO",
         }
 
     def solo_times(self) -> list[float]:

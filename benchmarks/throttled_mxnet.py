@@ -24,17 +24,24 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from evenstep.measure.throttle import Throttles, join, set_share
+from benchmarks.throttled import (
+    FEWEST_BLOCKS,
+    PARTS,
+    Line,
+    figures_of,
+    in_groups,
+    line_through,
+    optimum,
+    show,
+)
+from evenstep.measure.throttle import join, set_share
 from evenstep.mxnet import Balancer
 from evenstep.mxnet.carrier import Carrier
 from evenstep.mxnet.launch import LocalJob
 from evenstep.mxnet.store_meeting import StoreMeeting
 from evenstep.training.meeting import tell
 
-PARTS = (0.125, 0.375, 0.625, 0.875)
-"""Of the total: the sizes that solo times are measured at."""
 WIDTH, NUM_SAMPLES = 64, 2048
-TO_REACH = 0.85
 
 
 class StockStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is not annotated
@@ -130,18 +137,9 @@ class Solo:
             training.block(3)
         store._barrier()
 
-    def line(self) -> tuple[float, float]:
-        """Return intercept and slope of this worker's time over its batch size."""
+    def line(self) -> Line:
         times = [float(np.median(training.times)) for training in self._trainings]
-        slope, intercept = np.polyfit(self._sizes, times, 1)
-        return float(intercept), float(slope)
-
-
-def optimum(lines: list[tuple[float, float]], total: int) -> tuple[float, float]:
-    """Return the iteration times of the even and of the best split."""
-    times = np.array([[a + b * x for x in range(1, total)] for a, b in lines])
-    joined = np.maximum(times[0], times[1][::-1])
-    return float(joined[total // 2 - 1]), float(joined.min())
+        return line_through(self._sizes, times)
 
 
 def work(groups: list[str], quota: float, total: int, blocks: int, result: str) -> None:
@@ -166,25 +164,12 @@ def work(groups: list[str], quota: float, total: int, blocks: int, result: str) 
     sizes = balancer.plan.sizes.tolist()
     balancer.close()
     if rank == 0:
-        figures = report(plain.times[2:], balanced.times[1:], optimum(lines, total))
+        even_time, best, _ = optimum(lines, total)
+        # The first blocks of both were to warm up.
+        theirs, ours = np.median(plain.times[2:]), np.median(balanced.times[1:])
+        figures = figures_of(float(theirs), float(ours), even_time, best)
         settings = {"quota": quota, "total": total, "sizes": "/".join(map(str, sizes))}
         Path(result).write_text(json.dumps({**settings, **figures}))
-
-
-def report(
-    plain: list[float], balanced: list[float], solo: tuple[float, float]
-) -> dict[str, float]:
-    """Return the figures of a run; the first blocks of both were to warm up."""
-    even, best = solo
-    ours, theirs = float(np.median(balanced)), float(np.median(plain))
-    return {
-        "plain, ms": 1e3 * theirs,
-        "balanced, ms": 1e3 * ours,
-        "ideal, ms": 1e3 * best,
-        "speedup": theirs / ours,
-        "ideal speedup": even / best,
-        "share of ideal": theirs / ours * best / even,
-    }
 
 
 def main() -> None:
@@ -194,21 +179,23 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
+    if args.blocks < FEWEST_BLOCKS:
+        parser.error(f"--blocks must be at least {FEWEST_BLOCKS}, got {args.blocks}")
     settings = {"quota": args.quota, "total": args.total, "blocks": args.blocks}
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    with Throttles([1.0, 1.0], signals=True) as throttles, tempfile.TemporaryDirectory() as folder:
+    figures = in_groups(lambda groups: launch({"groups": groups, **settings}))
+    if figures is not None:
+        show("MXNet", figures, args.json)
+
+
+def launch(settings: dict[str, Any]) -> dict[str, Any]:
+    """Run this file as two workers, and return what worker 0 found."""
+    with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        given = json.dumps({"groups": throttles.groups, "result": str(result), **settings})
-        command = [sys.executable, "-m", "benchmarks.throttled_mxnet", given]
-        LocalJob(command).wait(timeout=900)
-        figures = json.loads(result.read_text())
-    figures["reached"] = "yes" if figures["share of ideal"] >= TO_REACH else "NO"
-    if args.json:
-        print(json.dumps(figures))
-        return
-    print(f"one of two workers throttled, measured (to reach: {TO_REACH})")
-    for name, value in figures.items():
-        print(f"  {name:16} {value:.4g}" if isinstance(value, float) else f"  {name:16} {value}")
+        given = json.dumps({"result": str(result), **settings})
+        LocalJob([sys.executable, "-m", "benchmarks.throttled_mxnet", given]).wait(timeout=900)
+        figures: dict[str, Any] = json.loads(result.read_text())
+        return figures
 
 
 if __name__ == "__main__":

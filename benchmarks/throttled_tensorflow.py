@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -23,15 +21,21 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import Throttles, join, set_share
+from benchmarks.throttled import (
+    FEWEST_BLOCKS,
+    PARTS,
+    Line,
+    figures_of,
+    free_addresses,
+    in_groups,
+    line_through,
+    optimum,
+    run_workers,
+    show,
+)
+from evenstep.measure.throttle import join, set_share
 
-PARTS = (0.125, 0.375, 0.625, 0.875)
-"""Of the total: the sizes that solo times are measured at."""
 WIDTH = 32
-TO_REACH = 0.85
-LEAST = 1.15
-"""The smallest ideal speedup that says anything."""
 ITERATIONS = 8
 """Per block; the first one of each is left out."""
 
@@ -58,17 +62,12 @@ def work(worker: int, group: str, quota: float, total: int, blocks: int) -> dict
             run.block()
     line = meeting.everybody(np.array(solo.line()))
     set_share(group, None)
-    even, best = _optimum(line, total)
+    even, best, _ = optimum([(a, b) for a, b in line.tolist()], total)
     plain, balanced = (run.time() for run in runs.values())
     return {
         "quota": quota,
         "total": total,
-        "plain, ms": 1e3 * plain,
-        "balanced, ms": 1e3 * balanced,
-        "ideal, ms": 1e3 * best,
-        "speedup": plain / balanced,
-        "ideal speedup": even / best,
-        "share of ideal": plain / balanced * best / even,
+        **figures_of(plain, balanced, even, best),
         "sizes": "/".join(map(str, runs["balanced"].balancer.plan.sizes.tolist())),
     }
 
@@ -120,10 +119,8 @@ class _Solo:
     def measure(self, repeat: int) -> None:
         self._times.append([self._time(size, repeat) for size in self._sizes])
 
-    def line(self) -> tuple[float, float]:
-        """Return intercept and slope."""
-        slope, intercept = np.polyfit(self._sizes, np.median(self._times, axis=0), 1)
-        return float(intercept), float(slope)
+    def line(self) -> Line:
+        return line_through(self._sizes, np.median(self._times, axis=0))
 
     def _time(self, size: int, repeat: int) -> float:
         x, y = self._run.samples
@@ -133,13 +130,6 @@ class _Solo:
             self._run.gradients(x[:size], y[:size])[-1].numpy()
             durations.append(time.perf_counter() - begun)
         return float(np.median(durations))
-
-
-def _optimum(lines: Any, total: int) -> tuple[float, float]:
-    """Return the iteration times of the even and of the best split."""
-    times = np.array([[a + b * x for x in range(1, total)] for a, b in lines])
-    joined = np.maximum(times[0], times[1][::-1])
-    return float(joined[total // 2 - 1]), float(joined.min())
 
 
 def _conv_net(keras: Any) -> Any:
@@ -179,39 +169,24 @@ def _gradients(tf: Any, keras: Any, model: Any, signature: Any) -> Callable[...,
 
 def _launch(groups: list[str], args: argparse.Namespace) -> dict[str, Any]:
     """Start both workers, and return what worker 0 has measured."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in groups]
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
+    addresses = free_addresses(len(groups))
+    command = [sys.executable, "-m", "benchmarks.throttled_tensorflow", *sys.argv[1:]]
     with tempfile.TemporaryDirectory() as folder:
-        workers = []
+        commands, environments = [], []
         for worker, group in enumerate(groups):
             task = {"type": "worker", "index": worker}
             config = {"cluster": {"worker": addresses}, "task": task}
-            environment = {
-                **os.environ, "TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3",
-                "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
-            }  # fmt: skip
-            command = [sys.executable, "-m", "benchmarks.throttled_tensorflow", *sys.argv[1:]]
             as_worker = ["--worker", str(worker), "--group", group, "--result", folder]
-            workers.append(subprocess.Popen([*command, *as_worker], env=environment))
-        try:
-            for process in workers:
-                if process.wait(args.timeout) != 0:
-                    raise RuntimeError("a worker of the benchmark has failed")
-        finally:
-            for process in workers:
-                process.kill()
-                process.wait()
+            commands.append([*command, *as_worker])
+            environments.append(
+                {
+                    "TF_CONFIG": json.dumps(config), "TF_CPP_MIN_LOG_LEVEL": "3",
+                    "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "",
+                }
+            )  # fmt: skip
+        run_workers(commands, environments, args.timeout)
         result: dict[str, Any] = json.loads((Path(folder) / "result").read_text())
         return result
-
-
-def _verdict(row: dict[str, Any]) -> str:
-    """Say whether enough of the ideal was reached, where there was something to gain."""
-    if row["ideal speedup"] < LEAST:
-        return f"no verdict: the throttle must show (ideal speedup {LEAST:g}), the machine is busy"
-    return "yes" if row["share of ideal"] >= TO_REACH else "NO"
 
 
 def main() -> None:
@@ -225,24 +200,16 @@ def main() -> None:
     parser.add_argument("--group", help=argparse.SUPPRESS)
     parser.add_argument("--result", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.blocks < FEWEST_BLOCKS:
+        parser.error(f"--blocks must be at least {FEWEST_BLOCKS}, got {args.blocks}")
     if args.worker is not None:
         row = work(args.worker, args.group, args.quota, args.total, args.blocks)
         if args.worker == 0:
             (Path(args.result) / "result").write_text(json.dumps(row))
         return
-    try:
-        with Throttles([1.0, 1.0], signals=True) as throttles:
-            row = _launch(throttles.groups, args)
-    except EvenstepError as error:
-        print(f"skipped: {error}")
-        return
-    row["reached"] = _verdict(row)
-    if args.json:
-        print(json.dumps(row))
-    else:
-        print(f"TensorFlow, one of two workers throttled, measured (to reach: {TO_REACH})")
-        for name, value in row.items():
-            print(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
+    found = in_groups(lambda groups: _launch(groups, args))
+    if found is not None:
+        show("TensorFlow", found, args.json)
 
 
 if __name__ == "__main__":

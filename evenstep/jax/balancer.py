@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from typing import Any
 
 from evenstep.coordination import JobCoordinator
-from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import choose_bucket
 from evenstep.jax.gradient import JoinedGradient
@@ -20,9 +18,11 @@ from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop
+from evenstep.training.recording import Log
+from evenstep.training.told import Told
 
 
-class Balancer:
+class Balancer(Told):
     """Balances a training over the processes of jax.distributed, each with one device.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.
@@ -43,7 +43,7 @@ class Balancer:
         minimum: int | None = None,
         maximum: int | Sequence[int] | None = None,
         coordinator: JobCoordinator | None = None,
-        log: str | None = None,
+        log: Log | None = None,
         name: str | None = None,
         summary: bool = True,
         warm_up: int = 2,
@@ -52,7 +52,7 @@ class Balancer:
     ) -> None:
         self._sum = Summing()
         self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
-        self._loop = Loop(
+        self.loop = Loop(
             ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
             mode=mode, shares=shares, policy=_choose_policy(policy, coordinator),
             predictor=predictor,
@@ -61,30 +61,6 @@ class Balancer:
             device=self._sum.device.platform,
         )  # fmt: skip
         self._turn = Turn()
-
-    @property
-    def worker(self) -> int:
-        """Which of the workers this process is."""
-        return self._loop.worker
-
-    @property
-    def num_workers(self) -> int:
-        return self._loop.num_workers
-
-    @property
-    def iteration(self) -> int:
-        """k: iterations that have been finished."""
-        return self._loop.iteration
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the current iteration: batch sizes of all workers."""
-        return self._loop.plan
-
-    @property
-    def batch_size(self) -> int:
-        """This worker's planned batch size."""
-        return self._loop.batch_size
 
     def loader(
         self,
@@ -107,9 +83,9 @@ class Balancer:
         if fetch is None or num_samples is None:
             fetch, num_samples = fetch_from(data)
         epochs = Epochs(
-            num_samples, self._loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
+            num_samples, self.loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
-        return BalancedLoader(self._loop, self._turn, self.bucket, epochs, fetch)
+        return BalancedLoader(self.loop, self._turn, self.bucket, epochs, fetch)
 
     def value_and_grad(
         self, loss_fn: Loss, *, has_aux: bool = False, counted: bool = False
@@ -123,34 +99,7 @@ class Balancer:
         sums over each sample's tokens, and how many they are; the mean is over all tokens.
         """
         weighing = Weighing(loss_fn, has_aux, counted)
-        return JoinedGradient(weighing, self._loop, self._turn, self._sum, self.bucket)
-
-    def mean(self, value: float) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
-
-        All workers must call it. It waits for all of them, which does not count as work.
-        """
-        return self._loop.mean(float(value))
-
-    def away(self) -> AbstractContextManager[None]:
-        """Return a context for what is not work of the iteration, such as an evaluation."""
-        return self._loop.away()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint; what one worker returns fits all."""
-        return self._loop.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers."""
-        self._loop.load_state_dict(state)
-
-    def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
-        return self._loop.summary()
-
-    def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
-        self._loop.close()
+        return JoinedGradient(weighing, self.loop, self._turn, self._sum, self.bucket)
 
 
 def _choose_policy(

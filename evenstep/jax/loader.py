@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -14,12 +14,13 @@ from evenstep.jax.buckets import padded_size
 from evenstep.jax.turn import Turn
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop, batches
+from evenstep.training.through_epochs import ThroughEpochs
 
 Fetch = Callable[[Ints], Any]
 """Returns the samples of these indices: a tree of arrays with an entry for each."""
 
 
-class BalancedLoader:
+class BalancedLoader(ThroughEpochs):
     """Yields batches of exactly as many samples as planned; an epoch each time it is gone through.
 
     Batches are numpy arrays: what JAX does to one of a new size, it compiles anew.
@@ -29,33 +30,17 @@ class BalancedLoader:
         self._loop = loop
         self._turn = turn
         self._bucket = bucket
-        self._epochs = epochs
+        self.epochs = epochs
         self._fetch = fetch
         loop.agree(epochs.common_settings)
-
-    def __len__(self) -> int:
-        """The number of iterations of an epoch."""
-        return len(self._epochs)
 
     def __iter__(self) -> Iterator[Any]:
         # A padded batch takes as long as a full one: that is what the policies must know.
         for dealt in batches(
-            self._loop, self._epochs, lambda count: padded_size(count, self._bucket)
+            self._loop, self.epochs, lambda count: padded_size(count, self._bucket)
         ):
             self._turn.give(dealt)
             yield self._fetch(dealt.samples)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; without it, epochs count themselves."""
-        self._epochs.set_epoch(epoch)
-
-    def state_dict(self) -> dict[str, int]:
-        """Return where in which epoch this is, for a checkpoint."""
-        return self._epochs.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made, also with another number of workers."""
-        self._epochs.load_state_dict(state)
 
 
 def fetch_from(data: Any) -> tuple[Fetch, int]:

@@ -7,13 +7,12 @@ ends it. Each worker's report rides along with its gradients, as one more key th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import mxnet as mx
 
-from evenstep.core.plan import Plan
 from evenstep.mxnet.checks import check_module, check_reduction, check_store, check_trainer
 from evenstep.mxnet.data_iter import BalancedLoader, DealtIter
 from evenstep.mxnet.memory import used_memory
@@ -22,9 +21,10 @@ from evenstep.mxnet.store import WeightedStore
 from evenstep.mxnet.store_meeting import StoreMeeting
 from evenstep.mxnet.transfer_timer import TransferTimer
 from evenstep.training.loop import Loop
+from evenstep.training.told import Told
 
 
-class Balancer:
+class Balancer(Told):
     """Balances the workers of a kvstore, `dist_sync` or, with one of them, `local`.
 
     `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
@@ -50,37 +50,15 @@ class Balancer:
         self._context = context or mx.context.current_context()
         self._timer = TransferTimer(timer)
         self._meeting = StoreMeeting(store)
-        self._loop = Loop(
+        self.loop = Loop(
             self._meeting, total, framework="mxnet", timer=self._timer,
             device=self._context.device_type, **settings,
         )  # fmt: skip
-        self._loop.agree({"reduction": reduction})
+        self.loop.agree({"reduction": reduction})
         self._reduction = reduction
         self.kvstore = WeightedStore(store)
         """What to give to the Trainer, or to the Module."""
-        self.worker = self._loop.worker
-        self.num_workers = self._loop.num_workers
         self.total = total
-
-    @property
-    def iteration(self) -> int:
-        """k: iterations whose gradients were exchanged."""
-        return self._loop.iteration
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the current iteration: batch sizes of all workers."""
-        return self._loop.plan
-
-    @property
-    def newest_plan(self) -> Plan:
-        """The plan of the next iteration."""
-        return self._loop.newest_plan
-
-    @property
-    def batch_size(self) -> int:
-        """This worker's planned batch size."""
-        return self._loop.batch_size
 
     def iter(self, data: Arrays, label: Arrays = None, **settings: Any) -> DealtIter:
         """Return this worker's batches of some arrays, in place of an `mx.io.NDArrayIter`.
@@ -89,9 +67,9 @@ class Balancer:
         """
         batches = DealtIter(
             data, label, total=self.total, worker=self.worker, num_workers=self.num_workers,
-            minimum=self._loop.minimum, loop=self._loop, fewest=self._loop.fewest, **settings,
+            minimum=self.loop.minimum, loop=self.loop, fewest=self.loop.fewest, **settings,
         )  # fmt: skip
-        self._loop.agree(batches.epochs.common_settings)
+        self.loop.agree(batches.epochs.common_settings)
         return batches
 
     def loader(
@@ -101,10 +79,8 @@ class Balancer:
 
         Takes `shuffle`, `seed` and `drop_last`. All workers must call it.
         """
-        loader = BalancedLoader(
-            dataset, self._loop, batchify_fn, fewest=self._loop.fewest, **dealing
-        )
-        self._loop.agree(loader.epochs.common_settings)
+        loader = BalancedLoader(dataset, self.loop, batchify_fn, fewest=self.loop.fewest, **dealing)
+        self.loop.agree(loader.epochs.common_settings)
         return loader
 
     def step(self, trainer: Any, ignore_stale_grad: bool = False) -> None:
@@ -140,8 +116,8 @@ class Balancer:
         try:
             yield
             self.kvstore.wait_for_gradients()
-            self._loop.finish(used_memory(self._context))
-            slots = self._loop.slots()
+            self.loop.finish(used_memory(self._context))
+            slots = self.loop.slots()
             self._meeting.push(slots)
             # A push is acknowledged when all workers have pushed: this is where they wait.
             mx.nd.waitall()
@@ -149,32 +125,9 @@ class Balancer:
             self.kvstore.pull_all()
             mx.nd.waitall()
             self._timer.pulled(time.perf_counter() - begun)
-            self._loop.take(self._meeting.pull(slots))
+            self.loop.take(self._meeting.pull(slots))
         finally:
             self.kvstore.close()
-
-    def mean(self, value: float) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
-
-        All workers must call it. It waits for all of them, which does not count as work.
-        """
-        return self._loop.mean(value)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint; what one worker returns fits all."""
-        return self._loop.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers."""
-        self._loop.load_state_dict(state)
-
-    def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
-        return self._loop.summary()
-
-    def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
-        self._loop.close()
 
     @property
     def _divisor(self) -> int:
@@ -185,9 +138,9 @@ class Balancer:
     def _factor(self) -> float:
         """What this worker's gradients are multiplied by before they are summed."""
         if self._reduction == "mean":
-            return self._loop.share
+            return self.loop.share
         # At the end of an epoch there are fewer samples than what is divided by.
-        return self._loop.share * self.total / max(self._loop.samples, 1)
+        return self.loop.share * self.total / max(self.loop.samples, 1)
 
     def _update(self, module: Any, update: Callable[[], None]) -> None:
         check_module(module, self.kvstore, self._divisor)

@@ -13,9 +13,10 @@ from evenstep.errors import InvalidSetting
 from evenstep.mxnet.sources import Arrays, ArraySource
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop, batches
+from evenstep.training.through_epochs import ThroughEpochs
 
 
-class DealtIter(mx.io.DataIter):  # type: ignore[misc]  # MXNet is not annotated
+class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet is not annotated
     """A DataIter whose batch size can be set at any time: the very next batch has it.
 
     `sizes` are the batch sizes of all workers, which add up to `total`; this worker gets its part
@@ -93,12 +94,8 @@ class DealtIter(mx.io.DataIter):  # type: ignore[misc]  # MXNet is not annotated
             self.reset()
         return self
 
-    def __len__(self) -> int:
-        """The number of iterations of an epoch."""
-        return len(self.epochs)
 
-
-class BalancedLoader:
+class BalancedLoader(ThroughEpochs):
     """Batches of a Gluon data set, in place of a `gluon.data.DataLoader`."""
 
     def __init__(
@@ -116,7 +113,3 @@ class BalancedLoader:
     def __iter__(self) -> Iterator[Any]:
         for dealt in batches(self._loop, self.epochs):
             yield self._batchify([self._dataset[int(sample)] for sample in dealt.samples])
-
-    def __len__(self) -> int:
-        """The number of iterations of an epoch."""
-        return len(self.epochs)

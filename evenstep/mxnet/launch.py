@@ -36,13 +36,17 @@ class LocalJob:
         roles = ["scheduler", *["server"] * num_servers, *["worker"] * num_workers]
         # Importing MXNet is all that scheduler and servers do: it ends with the job.
         serve = [sys.executable, "-c", "import mxnet"]
-        self._processes = [
-            subprocess.Popen(
-                command if role == "worker" else serve, env={**env, "DMLC_ROLE": role},
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output and subprocess.STDOUT,
-            )
-            for role in roles
-        ]  # fmt: skip
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for role in roles:
+                started = subprocess.Popen(
+                    command if role == "worker" else serve, env={**env, "DMLC_ROLE": role},
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=output and subprocess.STDOUT,
+                )  # fmt: skip
+                self._processes.append(started)
+        except OSError:
+            self.kill()
+            raise
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when all have ended well; end all where one has failed, or time is up."""

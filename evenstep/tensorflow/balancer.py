@@ -31,7 +31,7 @@ class Balancer(Told):
     ) -> None:
         self._strategy = strategy
         self.loop, self._memory = make_loop(strategy, total, fewest, settings)
-        self._updates: dict[int, Update] = {}
+        self._updates: dict[tuple[int, ...], Update] = {}
 
     def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
         """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
@@ -54,15 +54,12 @@ class Balancer(Told):
         update = self._update_of(optimizer, variables)
         self.loop.take(update(gradients, self.loop.share, self.loop.slots()))
 
-    def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
-        self.loop.close()
-
     def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
-        # It keeps the optimizer, so that no other can get its id.
-        if id(optimizer) not in self._updates:
-            self._updates[id(optimizer)] = Update(self._strategy, optimizer, variables)
-        return self._updates[id(optimizer)]
+        # It keeps what it is made of, so that nothing else can get these ids.
+        key = id(optimizer), *map(id, variables)
+        if key not in self._updates:
+            self._updates[key] = Update(self._strategy, optimizer, variables)
+        return self._updates[key]
 
 
 def make_loop(

@@ -37,6 +37,7 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         self._strategy = model.distribute_strategy
         self.loop, self._memory = make_loop(self._strategy, total, fewest, settings)
         self._epochs: Epochs | None = None
+        self._saved_epochs: Mapping[str, Any] | None = None
         self._apply: Any = None
         self._train_step: Any = None
         self._failure: Exception | None = None
@@ -47,6 +48,7 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         epochs = Epochs(samples.count, self.loop.total, fewest=self.loop.fewest, **how)
         self.loop.agree(epochs.common_settings)
         self._epochs = epochs
+        self._restore_epochs()
         return for_fit(self._deals, samples, len(epochs))
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -79,14 +81,20 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         return {"loop": self.loop.state_dict(), "epochs": epochs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made, once `dataset` has been called."""
+        """Go on where a checkpoint was made; before or after `dataset` is called."""
         self.loop.load_state_dict(state["loop"])
-        if self._epochs is not None and state["epochs"] is not None:
-            self._epochs.load_state_dict(state["epochs"])
+        self._saved_epochs = state["epochs"]
+        self._restore_epochs()
 
-    def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
-        self.loop.close()
+    def _restore_epochs(self) -> None:
+        """Take up the epoch of a checkpoint, when there are both a checkpoint and data."""
+        if self._epochs is None or self._saved_epochs is None:
+            return
+        self._epochs.load_state_dict(self._saved_epochs)
+        self._saved_epochs = None
+        # Where another callback saves at the end of an epoch, it may be asked before this one.
+        if self._epochs.position == len(self._epochs):
+            self._epochs.end()
 
     def _release(self) -> None:
         """Let the model be as it was; a fit that has failed may have left it otherwise."""

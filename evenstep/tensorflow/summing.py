@@ -32,7 +32,10 @@ def weighted_sums(
     """
     there = [i for i, gradient in enumerate(gradients) if gradient is not None]
     tensors = [dense(gradients[i]) for i in there]
-    weighted = [tensor * tf.cast(weight, tensor.dtype) for tensor in tensors]
+    # What has no weight is left out, be it not a number.
+    weighted = [
+        tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype)) for tensor in tensors
+    ]
     *summed, rows = sum_of_all([*weighted, tf.identity(slots)])
     placed: list[Gradient] = list(gradients)
     for i, gradient in zip(there, summed, strict=True):

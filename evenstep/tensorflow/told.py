@@ -1,55 +1,15 @@
-"""What all balancers tell about their loop."""
+"""What all balancers of TensorFlow tell about their loop."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from evenstep.core.plan import Plan
 from evenstep.tensorflow.buffers import average_buffers
-from evenstep.training.loop import Loop
+from evenstep.training import told
 
 
-class Told:
-    """A balancer that has a loop, and tells of it."""
-
-    loop: Loop
-
-    @property
-    def worker(self) -> int:
-        """Which of the workers this one is."""
-        return self.loop.worker
-
-    @property
-    def num_workers(self) -> int:
-        return self.loop.num_workers
-
-    @property
-    def iteration(self) -> int:
-        """k: iterations that have been finished."""
-        return self.loop.iteration
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the current iteration: batch sizes of all workers."""
-        return self.loop.plan
-
-    @property
-    def newest_plan(self) -> Plan:
-        """The plan of the next iteration, as far as it is known."""
-        return self.loop.newest_plan
-
-    @property
-    def batch_size(self) -> int:
-        """This worker's planned batch size."""
-        return self.loop.batch_size
-
-    def mean(self, value: Any) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
-
-        All workers must call it. It waits for all of them, which does not count as work.
-        """
-        return self.loop.mean(float(value))
+class Told(told.Told):
+    """A balancer that has a loop, and a model with buffers."""
 
     def average_buffers(self, model: Any) -> None:
         """Average BatchNorm's running statistics over all workers, for an evaluation.
@@ -57,15 +17,3 @@ class Told:
         All workers must call it.
         """
         average_buffers(model, self.loop)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint; what one worker returns fits all."""
-        return self.loop.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers."""
-        self.loop.load_state_dict(state)
-
-    def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
-        return self.loop.summary()

@@ -20,8 +20,8 @@ class Update:
     def __init__(
         self, strategy: tf.distribute.Strategy, optimizer: Any, variables: Sequence[Any]
     ) -> None:
-        self.optimizer = optimizer
         variables = list(variables)
+        self.made_of = optimizer, variables
         if not optimizer.built:
             with strategy.scope():
                 optimizer.build(variables)

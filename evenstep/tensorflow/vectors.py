@@ -52,8 +52,9 @@ class Layout:
             else dense(gradient).numpy().ravel()
             for gradient, shape in zip(gradients, self._shapes, strict=True)
         ]  # fmt: skip
-        weighted: Vector = np.concatenate(parts) * self.dtype.type(weight)
-        return weighted
+        joined: Vector = np.concatenate(parts)
+        # What has no weight is left out, be it not a number.
+        return joined * self.dtype.type(weight) if weight else np.zeros_like(joined)
 
     def split(self, vector: Vector) -> list[tf.Tensor]:
         """Return the pieces of a vector, one per variable, in its shape."""

@@ -8,7 +8,6 @@ together with the weighted gradients, and hands the sum back to `take`.
 from __future__ import annotations
 
 import atexit
-import platform
 import sys
 import time
 from collections import deque
@@ -27,8 +26,8 @@ from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.training.making import make_boundary
-from evenstep.training.meeting import Meeting, require_agreement, tell
-from evenstep.training.names import choose_names
+from evenstep.training.meeting import Meeting, require_agreement
+from evenstep.training.names import introduce
 from evenstep.training.recording import Log
 from evenstep.training.reporting import Reporter
 from evenstep.training.settings import Settings, choose_predictor, choose_sizes
@@ -86,8 +85,8 @@ class Loop:
             settings = of_job(settings, coordinator, self.num_workers, fewest)
         check_sizes(total, self.minimum, self.num_workers)
         settings.check_retries(fewest)
+        members, device = introduce(meeting, name_in(coordinator, name), device)
         chosen = settings.make_policy(device)
-        members = choose_names(*_introduce(meeting, name_in(coordinator, name), device))
         self.timer = timer or HostTimer()
         self._boundary = make_boundary(
             settings, chosen, members, coordinator, meeting, self.away, lag, log, source, framework
@@ -238,11 +237,3 @@ def batches(loop: Loop, epochs: Epochs, size_of: Callable[[int], float] = float)
         epochs.advance()
         yield dealt
     epochs.end()
-
-
-def _introduce(
-    meeting: Meeting, name: str | None, device: str
-) -> tuple[list[str | None], list[str]]:
-    """Return what all workers were called by their users, and what they are by host and device."""
-    everybody = tell(meeting, [name, f"{platform.node()}/{device}"])
-    return [given for given, _ in everybody], [found for _, found in everybody]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from evenstep.coordination import JobCoordinator
+from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.policies.policy import Policy, even_sizes
 from evenstep.training.account import Account
 from evenstep.training.boundary import Boundary
 from evenstep.training.coordinated_boundary import Away, CoordinatedBoundary
-from evenstep.training.meeting import Meeting
+from evenstep.training.meeting import Meeting, tell
 from evenstep.training.own_boundary import OwnBoundary
-from evenstep.training.recording import Log, make_recorder
+from evenstep.training.recording import Log, Recorder, make_recorder
 from evenstep.training.settings import Settings
 
 
@@ -33,14 +34,9 @@ def make_boundary(
     """
     worker = meeting.worker
     core = settings.make_core(members, policy, delay)
-    recorder = make_recorder(
-        log if worker == 0 else None,
-        core,
-        source,
-        settings.mode,
-        settings.predictor or "none",
-        job if coordinator is None else coordinator.job,
-    )
+    header = source, settings.mode, settings.predictor or "none"
+    job = job if coordinator is None else coordinator.job
+    recorder = _opened(lambda: make_recorder(log, core, *header, job), meeting)
     account = Account(even_sizes(settings.total, core.limits), recorder)
     if coordinator is None:
         return OwnBoundary(core, account)
@@ -49,3 +45,20 @@ def make_boundary(
     return CoordinatedBoundary(
         coordinator, core.workers, start, policy, account, meeting, away, delay, cap
     )
+
+
+def _opened(make: Callable[[], Recorder | None], meeting: Meeting) -> Recorder | None:
+    """Return the recorder of worker 0; raises on all workers where it cannot be made.
+
+    If worker 0 were the only one to stop, the others would wait for it.
+    """
+    recorder, problem = None, None
+    if meeting.worker == 0:
+        try:
+            recorder = make()
+        except (OSError, EvenstepError) as error:
+            problem = str(error)
+    problem = tell(meeting, problem)[0]
+    if problem is not None:
+        raise InvalidSetting(f"log must be what worker 0 can write to, got {problem}")
+    return recorder

@@ -1,14 +1,12 @@
 """The worker processes that the tests of the JAX adapter share, and a manager for them."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from tests.distributed.workers import Workers
-from tests.manager.managers import Manager, running
-
-_numbers = itertools.count()
+from tests.manager.fixtures import job as job
+from tests.manager.fixtures import manager as manager
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,16 +23,3 @@ def workers(on_the_cpu: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     crew = Workers(tmp_path_factory.mktemp("workers"), "tests.jax.worker", fewest=2)
     yield crew
     crew.close()
-
-
-@pytest.fixture(scope="session")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
-    """A manager for all tests; jobs keep them apart."""
-    with running(log=tmp_path_factory.mktemp("manager") / "log") as started:
-        yield started
-
-
-@pytest.fixture
-def job() -> str:
-    """A name that no other test has."""
-    return f"jax-{next(_numbers)}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from evenstep.mxnet.launch import LocalJob
 from tests.manager.managers import running
 
 ROOT = Path(__file__).parents[2]
@@ -59,3 +60,10 @@ def test_a_job_that_is_told_to_end_leaves_nothing(tmp_path):
         assert launcher.wait(timeout=60) == 143
     assert len(children) == 3
     assert not any(child.is_running() for child in children)
+
+
+def test_a_job_whose_command_cannot_be_started_leaves_nothing():
+    before = set(psutil.Process().children())
+    with pytest.raises(FileNotFoundError):
+        LocalJob(["/no/such/command"])
+    assert set(psutil.Process().children()) <= before

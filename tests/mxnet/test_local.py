@@ -183,6 +183,34 @@ def test_a_checkpoint_is_taken_up_again():
     assert fresh.summary().startswith("evenstep: ")
 
 
+def indices_of(batches):
+    return (batch.index.tolist() for batch in batches)
+
+
+def labels_of(batches):
+    return (label.asnumpy().tolist() for _, label in batches)
+
+
+@pytest.mark.parametrize("kind", ["iter", "loader"])
+def test_an_epoch_goes_on_where_a_checkpoint_was_made(kind):
+    def begin():
+        balancer, arrays = local(), tasks.make_data()
+        if kind == "iter":
+            batches = balancer.iter(*arrays, seed=5)
+            return batches, indices_of(batches)
+        batches = balancer.loader(gluon.data.ArrayDataset(*arrays), seed=5)
+        return batches, labels_of(batches)
+
+    (ours, left), (theirs, taken_up) = begin(), begin()
+    for _ in range(3):
+        next(left)
+    theirs.load_state_dict(ours.state_dict())
+    rest = list(left)
+    assert len(rest) == 4 and list(taken_up) == rest
+    theirs.set_epoch(7)
+    assert theirs.state_dict()["epoch"] == 7
+
+
 def test_a_store_has_one_training_after_the_other():
     store = mx.kvstore.create("local")
     for _ in range(2):

@@ -1,14 +1,12 @@
 """The worker processes that the tests of the PyTorch adapter share, and a manager for them."""
 
-import itertools
 from collections.abc import Iterator
 
 import pytest
 
 from tests.distributed.workers import Workers
-from tests.manager.managers import Manager, running
-
-_numbers = itertools.count()
+from tests.manager.fixtures import job as job
+from tests.manager.fixtures import manager as manager
 
 
 @pytest.fixture(scope="session")
@@ -17,16 +15,3 @@ def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     crew = Workers(tmp_path_factory.mktemp("workers"))
     yield crew
     crew.close()
-
-
-@pytest.fixture(scope="session")
-def manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Manager]:
-    """A manager for all tests that do not stop it; jobs keep them apart."""
-    with running(log=tmp_path_factory.mktemp("manager") / "log") as started:
-        yield started
-
-
-@pytest.fixture
-def job() -> str:
-    """A name that no other test has."""
-    return f"ddp-{next(_numbers)}"

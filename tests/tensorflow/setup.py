@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from evenstep.core.arrays import Ints
-from evenstep.core.plan import Decision
 from evenstep.core.report import Reports
-from evenstep.core.view import View
 from evenstep.tensorflow import Balancer
+from tests.training.cycle import cycle as cycle
 
 FEATURES = 6
 CLASSES = 3
-
-
-@dataclass(frozen=True)
-class Cycle:
-    """A policy whose sizes are the next of a list in every iteration."""
-
-    table: tuple[tuple[int, ...], ...]
-
-    uses_speeds: ClassVar[bool] = False
-
-    def init(self, num_workers: int) -> None:
-        pass
-
-    def plan(self, view: View, state: None) -> tuple[Decision, None]:
-        sizes = self.table[view.reports.iteration % len(self.table)]
-        return Decision(np.array(sizes), "the next of the list"), None
-
-    def remap(self, state: None, keep: Ints) -> None:
-        pass
-
-
-def cycle(*table: Sequence[int]) -> Cycle:
-    return Cycle(tuple(tuple(sizes) for sizes in table))
 
 
 def net(dtype: str = "float64") -> keras.Sequential:

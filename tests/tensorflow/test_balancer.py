@@ -92,3 +92,38 @@ def averaged(strategy):
 
 def test_running_statistics_are_averaged_by_batch_sizes(cluster):
     assert cluster.run(averaged) == [([7.5, 1], [1, 1])] * 2
+
+
+def beside_nonsense(strategy):
+    """Return a variable and a buffer, where a worker that gets no samples has no numbers."""
+    with strategy.scope():
+        optimizer, variable = keras.optimizers.SGD(1.0), keras.Variable([2.0])
+        model = keras.Sequential([keras.Input((1,)), keras.layers.BatchNormalization()])
+    with balanced(strategy, 8, mode="off") as balancer:
+        own = [0.5 if balancer.worker == 0 else np.nan]
+        # The last iteration has one sample, which is worker 0's.
+        for gradient, _ in zip(([0.0], own), balancer.dataset(np.zeros(9)), strict=True):
+            balancer.apply(optimizer, [tf.constant(gradient)], [variable])
+        model.layers[0].moving_mean.assign(own)
+        balancer.average_buffers(model)
+    return variable.numpy().tolist(), model.layers[0].moving_mean.numpy().tolist()
+
+
+def test_what_weighs_nothing_is_left_out_be_it_no_number(cluster):
+    assert cluster.run(beside_nonsense) == [([1.5], [0.5])] * 2
+
+
+def one_after_the_other(strategy):
+    """Apply to one variable and then to another by the same optimizer."""
+    with balanced(strategy, 8) as balancer:
+        with strategy.scope():
+            variables = [keras.Variable([2.0]), keras.Variable([3.0])]
+            optimizer = keras.optimizers.SGD(1.0)
+            optimizer.build(variables)
+        for variable, _ in zip(variables, balancer.dataset(np.zeros(16)), strict=True):
+            balancer.apply(optimizer, [tf.constant([0.5])], [variable])
+        return [float(variable.numpy()[0]) for variable in variables]
+
+
+def test_gradients_are_applied_to_the_variables_of_the_call(cluster):
+    assert cluster.run(one_after_the_other) == [[1.5, 2.5]] * 2

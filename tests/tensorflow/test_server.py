@@ -186,3 +186,9 @@ def test_a_gradient_that_is_missing_counts_as_zeros():
     assert layout.gradients([None, tf.constant([4.0])], 0.5).tolist() == [0, 0, 2]
     layout.assign(np.array([5, 6, 7], np.float32))
     assert layout.parameters().tolist() == [5, 6, 7]
+
+
+def test_a_gradient_without_weight_is_left_out_be_it_no_number():
+    layout = Layout([tf.Variable([1.0, 2.0])])
+    assert layout.gradients([tf.constant([np.nan, 1.0])], 0.0).tolist() == [0, 0]
+    assert layout.gradients([tf.constant([3.0, 1.0])], 0.5).tolist() == [1.5, 0.5]

@@ -173,3 +173,21 @@ def test_a_batch_is_reported_as_the_work_that_it_is():
         loop.finish()
         loop.take(loop.slots())
     assert reported == [16, 16, 8]
+
+
+def test_workers_on_unlike_devices_come_to_the_same_plans():
+    devices = ("gpu", "cpu", "cpu")
+    workers = together(3, lambda meeting: train(meeting, device=devices[meeting.worker]))
+    assert [type(loop._boundary.policy).__name__ for _, loop in workers] == ["EqualFinish"] * 3
+    assert workers[0][0][-2][1].tolist() == [40, 20, 10]
+
+
+def test_a_log_that_cannot_be_written_stops_all_workers(tmp_path):
+    path = tmp_path / "nowhere" / "run.jsonl"
+
+    def work(meeting):
+        with pytest.raises(InvalidSetting, match="log must be what worker 0 can write to, got"):
+            Loop(meeting, TOTAL, framework="threads", summary=False, log=path)
+        return meeting.worker
+
+    assert together(3, work) == [0, 1, 2]
