@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from evenstep.errors import EvenstepError
+from evenstep.partition.task import BANDWIDTH
 
 START = 60.0
 """Seconds until an agent must listen."""
@@ -38,7 +39,7 @@ class Serving:
 
     listen: str = "127.0.0.1:0"
     """An address of this machine by which all other agents reach it; port 0 is any free one."""
-    bandwidth: float | None = None
+    bandwidth: float | None = BANDWIDTH
     """Bytes of rows a second, each way; None for no limit."""
     token_file: str | None = None
     tls_cert: str | None = None
@@ -60,8 +61,9 @@ class Serving:
             "listen": self.listen, "bandwidth": self.bandwidth, "token-file": self.token_file,
             "tls-cert": self.tls_cert, "tls-key": self.tls_key, "tls-ca": self.tls_ca,
         }  # fmt: skip
-        insecure = ["--insecure"] if self.insecure else []
-        return ["partition", "serve", str(folder), *_words(options), *insecure, "--until-eof"]
+        flags = {"--unlimited": self.bandwidth is None, "--insecure": self.insecure}
+        given = [flag for flag, is_given in flags.items() if is_given]
+        return ["partition", "serve", str(folder), *_words(options), *given, "--until-eof"]
 
     def migrate_words(
         self, agents: Sequence[str], sizes: Sequence[int], minimum: int, seed: int
