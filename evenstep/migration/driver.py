@@ -22,7 +22,7 @@ from evenstep.migration.progress import Progress, progress_of, signature_of
 from evenstep.migration.remote import RemoteAgent
 from evenstep.partition import task
 from evenstep.partition.hand_over import Reaction
-from evenstep.partition.leaving import last_word
+from evenstep.partition.leaving import last_word, require_lost
 from evenstep.partition.messages import MANAGER, Begin, Envelope, Failed
 from evenstep.partition.planning import plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
@@ -85,6 +85,7 @@ class Migration:
 
         What is staged whole is taken over, and everything else called off.
         """
+        require_lost(lost, self._names)
         for name, agent in self._agents.items():
             for one in agent.describe().hand_overs:
                 other = one.receiver if one.giver == name else one.giver

@@ -65,14 +65,11 @@ class Serving:
         given = [flag for flag, is_given in flags.items() if is_given]
         return ["partition", "serve", str(folder), *_words(options), *given, "--until-eof"]
 
-    def migrate_words(
-        self, agents: Sequence[str], sizes: Sequence[int], minimum: int, seed: int
-    ) -> list[str]:
+    def migrate_words(self, agents: Sequence[str], sizes: Sequence[int], seed: int) -> list[str]:
         """Return the command that makes the partitions of agents as large as these sizes."""
         options = {
-            "agents": ",".join(agents), "sizes": ",".join(map(str, sizes)), "minimum": minimum,
-            "seed": seed, "patience": self.patience, "token-file": self.token_file,
-            "tls-ca": self.authority,
+            "agents": ",".join(agents), "sizes": ",".join(map(str, sizes)), "seed": seed,
+            "patience": self.patience, "token-file": self.token_file, "tls-ca": self.authority,
         }  # fmt: skip
         return ["partition", "migrate", *_words(options), "--json", "--until-eof"]
 

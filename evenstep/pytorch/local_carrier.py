@@ -18,17 +18,14 @@ _PATIENCE = 15.0
 class AgentCarrier:
     """Moves samples between the partitions of agents, in a process of its own for each time."""
 
-    def __init__(self, agents: list[str], serving: Serving, minimum: int, seed: int) -> None:
-        self._agents, self._serving = agents, serving
-        self._minimum, self._seed = minimum, seed
+    def __init__(self, agents: list[str], serving: Serving, seed: int) -> None:
+        self._agents, self._serving, self._seed = agents, serving, seed
         self._migration: MigrationBeside | None = None
 
     def begin(self, sizes: Ints, number: int) -> None:
         """Begin to make partitions as large as these sizes."""
         self.close()
-        words = self._serving.migrate_words(
-            self._agents, sizes.tolist(), self._minimum, self._seed + number
-        )
+        words = self._serving.migrate_words(self._agents, sizes.tolist(), self._seed + number)
         self._migration = MigrationBeside(words)
 
     @property

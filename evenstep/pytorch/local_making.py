@@ -48,7 +48,7 @@ def make_local_loader(
         snapshot, everybody = _read(local, meeting)
         carrier = None
         if balancer.worker == 0:
-            carrier = AgentCarrier(addresses, serving, rule.minimum, loading.get("seed", 0))
+            carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
         migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
         loader = LocalLoader(balancer, local, snapshot, everybody, lent, migration, **loading)
         lent.seat.take(migration)
