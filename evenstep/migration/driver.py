@@ -59,6 +59,12 @@ class Migration:
         """How many samples each partition has, as far as was heard."""
         return {name: int(self._about[name].length) for name in self._names}
 
+    @property
+    def open_hand_overs(self) -> list[str]:
+        """The hand-overs that some partition has begun and not ended, as far as was heard."""
+        every = (one.hand_over for about in self._about.values() for one in about.hand_overs)
+        return sorted(set(every))
+
     def plan(
         self,
         batch_sizes: ArrayLike | None,
@@ -234,8 +240,7 @@ class Migration:
 
     @property
     def _over(self) -> bool:
-        at_rest = not any(about.hand_overs for about in self._about.values())
-        return at_rest and all(one.final for one in self._tasks.values())
+        return not self.open_hand_overs and all(one.final for one in self._tasks.values())
 
     def _everything_again(self) -> defaultdict[str, list[Envelope]]:
         again = defaultdict[str, list[Envelope]](list)
