@@ -215,6 +215,8 @@ class LocalLoader:
         if not self._reading.has(everybody.sizes, everybody.digests):
             self._reading = self._reading.anew(everybody.sizes, everybody.digests)
             self._open(snapshot)
+            # Loading processes start anew, and nothing was fetched ahead.
+            self._lent.spoil()
             if self._begun is not None:
                 # What was read of the old partitions cannot be gone back to.
                 self._begun = replace(self._begun, reading=self._reading)
