@@ -16,7 +16,9 @@ from evenstep.partition import MigrationRule
 from evenstep.partition.task import BANDWIDTH
 from evenstep.pytorch.beside import MigrationBeside, Outcome, Serving
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
+from evenstep.pytorch.local_source import LocalSource
 from evenstep.pytorch.rider import Seat
+from tests.pytorch_partitions.partitions import make
 
 SIZES, CAPS = np.array([40, 40]), np.array([80, 80])
 
@@ -135,6 +137,14 @@ def test_an_agent_has_the_bandwidth_that_it_was_given(serving, bandwidth, insecu
     add_serve_arguments(parser)
     given = parser.parse_args(serving.serve_words(Path("w0"))[2:])
     assert (given.folder, given.bandwidth, given.insecure) == (Path("w0"), bandwidth, insecure)
+
+
+def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_path):
+    make(tmp_path, 3, 5)
+    monkeypatch.chdir(tmp_path)
+    source = LocalSource("w1")
+    monkeypatch.chdir("/")
+    assert source.read().size == 5
 
 
 def test_a_seat_is_for_one():
