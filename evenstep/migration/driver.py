@@ -60,10 +60,11 @@ class Migration:
         return {name: int(self._about[name].length) for name in self._names}
 
     @property
-    def open_hand_overs(self) -> list[str]:
-        """The hand-overs that some partition has begun and not ended, as far as was heard."""
-        every = (one.hand_over for about in self._about.values() for one in about.hand_overs)
-        return sorted(set(every))
+    def in_transit(self) -> list[str]:
+        """The hand-overs whose samples have left one partition, and are not known to be in the
+        other, as far as was heard."""
+        every = [one for about in self._about.values() for one in about.hand_overs]
+        return sorted({one.hand_over for one in every if one.phase == "given"})
 
     def plan(
         self,
@@ -240,7 +241,8 @@ class Migration:
 
     @property
     def _over(self) -> bool:
-        return not self.open_hand_overs and all(one.final for one in self._tasks.values())
+        at_rest = not any(about.hand_overs for about in self._about.values())
+        return at_rest and all(one.final for one in self._tasks.values())
 
     def _everything_again(self) -> defaultdict[str, list[Envelope]]:
         again = defaultdict[str, list[Envelope]](list)

@@ -93,13 +93,13 @@ def _finish(addresses: list[str], serving: Serving) -> str:
         agents = [RemoteAgent(Where(address, token, tls)) for address in addresses]
         with Migration(agents, min(serving.patience, _PATIENCE)) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
-            still_open = manager.open_hand_overs
+            in_transit = manager.in_transit
     except (EvenstepError, OSError) as error:
         return str(error)
-    if still_open:
-        # Their samples may be in no index that is here, and come to light in mid-training.
+    if in_transit:
+        # Nobody would read them, and they might turn up somewhere in mid-training.
         unfinished.append(
-            f"what was begun must be over before training begins, got {', '.join(still_open)} open "
-            "(evenstep partition migrate ends it, with the partitions of all, or with --lost)"
+            f"samples must be in a partition before training begins, got {', '.join(in_transit)} "
+            "on their way (migrate with the partitions of all, or with --lost, ends that)"
         )
     return "; ".join(unfinished)

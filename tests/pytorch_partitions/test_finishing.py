@@ -18,6 +18,6 @@ def test_training_does_not_begin_while_samples_are_in_nobodys_index(tmp_path):
     brief = Serving(patience=1.0)
     with serving([first, third]) as agents:
         addresses = [agent.address for agent in agents]
-        assert "got m1-0 open" in _finish(addresses, brief)
+        assert "got m1-0 on their way" in _finish(addresses, brief)
         with serving([second]) as [other]:
             assert _finish([*addresses, other.address], Serving()) == ""
