@@ -16,8 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -163,6 +165,8 @@ class _Process:
             )
             self._files = stack.pop_all()
         atexit.register(self.close)
+        # A loading process may outlive its killed parent, and would keep the pipe from ending.
+        os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
 
     @property
     def pid(self) -> int:
@@ -193,11 +197,15 @@ class _Process:
             time.sleep(0.02)
         return self.output.split("\n", 1)[0].strip()
 
+    def let_go(self) -> None:
+        """Close the pipe, at whose end the process ends."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def close(self) -> None:
         """End the process, and wait until it has."""
         atexit.unregister(self.close)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self.let_go()
         if self.is_running:
             self._process.terminate()
             try:
@@ -206,6 +214,11 @@ class _Process:
                 self._process.kill()
                 self._process.wait()
         self._files.close()
+
+
+def _let_go(process: weakref.ref[_Process]) -> None:
+    if (one := process()) is not None:
+        one.let_go()
 
 
 def _outcome_of(output: str, complaint: str) -> Outcome:
