@@ -34,10 +34,10 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Row, progress, show
-from evenstep.cli.partition_agents import DEFAULT_BANDWIDTH
 from evenstep.core.arrays import Floats
 from evenstep.manager.line import Where
 from evenstep.migration import Migration, RemoteAgent
+from evenstep.partition.task import BANDWIDTH
 from evenstep.partition_store import Partition, create_partitions
 
 TO_REACH = 1.05
@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument(
         "--bandwidth",
         type=float,
-        default=DEFAULT_BANDWIDTH,
+        default=BANDWIDTH,
         help="bytes/s, default: an agent's, %(default)g",
     )
     parser.add_argument("--pairs", type=int, default=30)

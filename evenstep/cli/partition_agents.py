@@ -18,6 +18,7 @@ from evenstep.cli.arguments import count, positive, whole
 from evenstep.cli.partition_view import print_migration
 from evenstep.cli.stopping import terminate_at_eof
 from evenstep.errors import InvalidSetting
+from evenstep.partition.task import BANDWIDTH
 
 if TYPE_CHECKING:
     from evenstep.migration.progress import Progress
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7413
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-DEFAULT_BANDWIDTH = 5e6
-"""Bytes a second, for which an agent takes some 3 % of a core."""
 DEFAULT_NICE = 15
 """With it a thread gets 3 % of a core that another wants for itself."""
 
@@ -45,7 +44,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     bandwidth.add_argument(
         "--bandwidth",
         type=positive,
-        default=DEFAULT_BANDWIDTH,
+        default=BANDWIDTH,
         metavar="BYTES_PER_S",
         help="each way; default: %(default)g, which training beside it hardly feels",
     )

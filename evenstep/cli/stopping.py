@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -75,9 +75,11 @@ def terminate_at_eof() -> None:
     """Be terminated when standard input ends: the pipe of whoever started this process."""
 
     def wait() -> None:
-        # Not by sys.stdin, whose lock must not be held when the interpreter ends.
-        while os.read(0, 4096):
-            pass
+        # Not by sys.stdin, whose lock must not be held when the interpreter ends. One that is
+        # closed, or hung up, has ended too.
+        with suppress(OSError):
+            while os.read(0, 4096):
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="until-eof", daemon=True).start()

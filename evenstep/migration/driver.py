@@ -22,7 +22,7 @@ from evenstep.migration.progress import Progress, progress_of, signature_of
 from evenstep.migration.remote import RemoteAgent
 from evenstep.partition import task
 from evenstep.partition.hand_over import Reaction
-from evenstep.partition.leaving import last_word
+from evenstep.partition.leaving import last_word, require_lost
 from evenstep.partition.messages import MANAGER, Begin, Envelope, Failed
 from evenstep.partition.planning import plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
@@ -59,6 +59,13 @@ class Migration:
         """How many samples each partition has, as far as was heard."""
         return {name: int(self._about[name].length) for name in self._names}
 
+    @property
+    def in_transit(self) -> list[str]:
+        """The hand-overs whose samples have left one partition, and are not known to be in the
+        other, as far as was heard."""
+        every = [one for about in self._about.values() for one in about.hand_overs]
+        return sorted({one.hand_over for one in every if one.phase == "given"})
+
     def plan(
         self,
         batch_sizes: ArrayLike | None,
@@ -85,6 +92,7 @@ class Migration:
 
         What is staged whole is taken over, and everything else called off.
         """
+        require_lost(lost, self._names)
         for name, agent in self._agents.items():
             for one in agent.describe().hand_overs:
                 other = one.receiver if one.giver == name else one.giver

@@ -27,10 +27,13 @@ def targets_when(
 ) -> Ints:
     """Return partition sizes that follow the batch sizes of those who stay; who leaves has nothing.
 
-    Without batch sizes they follow the partition sizes, which moves nothing between those who stay.
+    Without batch sizes they follow the partition sizes, which moves nothing between those who stay,
+    and nothing to a partition that is empty, as that of one who left before.
 
     >>> targets_when({"c"}, ["a", "b", "c"], [100, 200, 60], None)
     array([120, 240,   0])
+    >>> targets_when({"c"}, ["a", "b", "c"], [100, 0, 60], None)
+    array([160,   0,   0])
     >>> targets_when({"c"}, ["a", "b", "c"], [100, 200, 60], [1, 1, 5])
     array([180, 180,   0])
     """
@@ -44,9 +47,19 @@ def targets_when(
     if len(wanted) != len(sizes):
         raise InvalidSetting(f"batch sizes must be those of {len(sizes)} workers, got {wanted}")
     targets = np.zeros_like(sizes)
-    limits = Limits.of(int(stays.sum()), minimum)
+    least = minimum if batch_sizes is not None else np.minimum(minimum, sizes[stays])
+    limits = Limits.of(int(stays.sum()), least)
     targets[stays] = target_sizes(int(sizes.sum()), wanted[stays], limits)
     return targets
+
+
+def require_lost(lost: Collection[str], names: Collection[str]) -> None:
+    """Raise InvalidSetting where one of those who are here is said to be lost.
+
+    What it has would be doubled, as others take over what it was handing out.
+    """
+    if here := sorted(set(lost).intersection(names)):
+        raise InvalidSetting(f"who is lost must not be here, got {here[0]}, which is")
 
 
 def last_word(hand_over: str, phase: str) -> Message:

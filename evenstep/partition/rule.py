@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core.arrays import Ints, frozen
-from evenstep.core.limits import Limits
+from evenstep.core.arrays import Ints, as_ints, frozen
+from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.partition.transfers import MigrationPlan, plan_migration, target_sizes
@@ -71,6 +71,12 @@ class MigrationRule:
         Also what follows a migration, whether it came about or not.
         """
         traversals = Traversals.of(sizes)
+        count, num_samples = len(traversals.sizes), int(traversals.sizes.sum())
+        if count * self.minimum > num_samples:
+            raise InvalidSetting(
+                f"there must be samples for the minimum of every partition, {count} times "
+                f"{self.minimum}, got {num_samples}"
+            )
         zeros = frozen(np.zeros_like(traversals.sizes))
         return MigrationState(traversals, zeros, zeros, zeros)
 
@@ -96,9 +102,9 @@ class MigrationRule:
             return None, state
         if _may_be_jitter(state, state.traversals.consumed, sizes):
             return None, self.init(sizes)
-        limits = Limits.of(len(sizes), self.minimum)
-        if caps is not None:
-            limits = limits.tighten(cap=caps)
+        holds = np.full(len(sizes), UNLIMITED) if caps is None else as_ints(caps)
+        # Whose disk is smaller than the minimum keeps what it holds.
+        limits = Limits.of(len(sizes), np.minimum(self.minimum, holds), holds)
         targets = target_sizes(int(sizes.sum()), _typical(state), limits)
         if self._near(sizes, targets):
             return None, self.init(sizes)

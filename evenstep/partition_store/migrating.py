@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from evenstep.errors import InvalidSetting
 from evenstep.partition import task
 from evenstep.partition.hand_over import Reaction
-from evenstep.partition.leaving import last_word
+from evenstep.partition.leaving import last_word, require_lost
 from evenstep.partition.messages import MANAGER, Envelope, Failed, Message
 from evenstep.partition.planning import Holding, plan_hand_overs
 from evenstep.partition.task import CHUNK_SIZE, Task
@@ -54,6 +54,7 @@ def settle_lost(partitions: Sequence[Partition], lost: Collection[str]) -> None:
 
     What is staged whole is taken over, and everything else called off.
     """
+    require_lost(lost, [partition.name for partition in partitions])
     for partition in partitions:
         agent = Agent(partition)
         for record in partition.index.open_records:

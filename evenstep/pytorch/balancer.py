@@ -200,7 +200,8 @@ class Balancer:
         settings of a DataLoader. All workers must call it.
         """
         meeting = GroupMeeting(self.side_group, self._handed)
-        lent = Lent(self._seat, self._away, self._boundary.account.note, meeting)
+        note = self._boundary.account.note
+        lent = Lent(self._seat, self._away, self._timer.spoil, note, meeting)
         return make_local_loader(self, partition, lent, settings)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:

@@ -16,12 +16,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from evenstep.errors import EvenstepError
+from evenstep.partition.task import BANDWIDTH
 
 START = 60.0
 """Seconds until an agent must listen."""
@@ -38,7 +41,7 @@ class Serving:
 
     listen: str = "127.0.0.1:0"
     """An address of this machine by which all other agents reach it; port 0 is any free one."""
-    bandwidth: float | None = None
+    bandwidth: float | None = BANDWIDTH
     """Bytes of rows a second, each way; None for no limit."""
     token_file: str | None = None
     tls_cert: str | None = None
@@ -60,17 +63,15 @@ class Serving:
             "listen": self.listen, "bandwidth": self.bandwidth, "token-file": self.token_file,
             "tls-cert": self.tls_cert, "tls-key": self.tls_key, "tls-ca": self.tls_ca,
         }  # fmt: skip
-        insecure = ["--insecure"] if self.insecure else []
-        return ["partition", "serve", str(folder), *_words(options), *insecure, "--until-eof"]
+        flags = {"--unlimited": self.bandwidth is None, "--insecure": self.insecure}
+        given = [flag for flag, is_given in flags.items() if is_given]
+        return ["partition", "serve", str(folder), *_words(options), *given, "--until-eof"]
 
-    def migrate_words(
-        self, agents: Sequence[str], sizes: Sequence[int], minimum: int, seed: int
-    ) -> list[str]:
+    def migrate_words(self, agents: Sequence[str], sizes: Sequence[int], seed: int) -> list[str]:
         """Return the command that makes the partitions of agents as large as these sizes."""
         options = {
-            "agents": ",".join(agents), "sizes": ",".join(map(str, sizes)), "minimum": minimum,
-            "seed": seed, "patience": self.patience, "token-file": self.token_file,
-            "tls-ca": self.authority,
+            "agents": ",".join(agents), "sizes": ",".join(map(str, sizes)), "seed": seed,
+            "patience": self.patience, "token-file": self.token_file, "tls-ca": self.authority,
         }  # fmt: skip
         return ["partition", "migrate", *_words(options), "--json", "--until-eof"]
 
@@ -164,6 +165,8 @@ class _Process:
             )
             self._files = stack.pop_all()
         atexit.register(self.close)
+        # A loading process may outlive its killed parent, and would keep the pipe from ending.
+        os.register_at_fork(after_in_child=partial(_let_go, weakref.ref(self)))
 
     @property
     def pid(self) -> int:
@@ -194,11 +197,15 @@ class _Process:
             time.sleep(0.02)
         return self.output.split("\n", 1)[0].strip()
 
+    def let_go(self) -> None:
+        """Close the pipe, at whose end the process ends."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def close(self) -> None:
         """End the process, and wait until it has."""
         atexit.unregister(self.close)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
+        self.let_go()
         if self.is_running:
             self._process.terminate()
             try:
@@ -207,6 +214,11 @@ class _Process:
                 self._process.kill()
                 self._process.wait()
         self._files.close()
+
+
+def _let_go(process: weakref.ref[_Process]) -> None:
+    if (one := process()) is not None:
+        one.let_go()
 
 
 def _outcome_of(output: str, complaint: str) -> Outcome:

@@ -18,17 +18,14 @@ _PATIENCE = 15.0
 class AgentCarrier:
     """Moves samples between the partitions of agents, in a process of its own for each time."""
 
-    def __init__(self, agents: list[str], serving: Serving, minimum: int, seed: int) -> None:
-        self._agents, self._serving = agents, serving
-        self._minimum, self._seed = minimum, seed
+    def __init__(self, agents: list[str], serving: Serving, seed: int) -> None:
+        self._agents, self._serving, self._seed = agents, serving, seed
         self._migration: MigrationBeside | None = None
 
     def begin(self, sizes: Ints, number: int) -> None:
         """Begin to make partitions as large as these sizes."""
         self.close()
-        words = self._serving.migrate_words(
-            self._agents, sizes.tolist(), self._minimum, self._seed + number
-        )
+        words = self._serving.migrate_words(self._agents, sizes.tolist(), self._seed + number)
         self._migration = MigrationBeside(words)
 
     @property
@@ -96,6 +93,13 @@ def _finish(addresses: list[str], serving: Serving) -> str:
         agents = [RemoteAgent(Where(address, token, tls)) for address in addresses]
         with Migration(agents, min(serving.patience, _PATIENCE)) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
+            in_transit = manager.in_transit
     except (EvenstepError, OSError) as error:
         return str(error)
+    if in_transit:
+        # Nobody would read them, and they might turn up somewhere in mid-training.
+        unfinished.append(
+            f"samples must be in a partition before training begins, got {', '.join(in_transit)} "
+            "on their way (migrate with the partitions of all, or with --lost, ends that)"
+        )
     return "; ".join(unfinished)

@@ -195,6 +195,9 @@ class LocalLoader:
         if migration.has_ended is not None:
             with self._lent.away():
                 self._lent.note(iteration, self._end(migration, migration.has_ended))
+            if self._begun is not None:
+                # Others, who look at no batch, do not go back behind the end either.
+                self._begun = replace(self._begun, rule=migration.state)
         begins = migration.begin_if_due()
         if begins is not None:
             self._lent.note(iteration, begins)
@@ -212,11 +215,12 @@ class LocalLoader:
         if not self._reading.has(everybody.sizes, everybody.digests):
             self._reading = self._reading.anew(everybody.sizes, everybody.digests)
             self._open(snapshot)
-        text = migration.end(self.sizes, everybody.caps, "")
-        if self._begun is not None:
-            # What was read of the old partitions cannot be gone back to.
-            self._begun = replace(self._begun, reading=self._reading, rule=migration.state)
-        return text
+            # Loading processes start anew, and nothing was fetched ahead.
+            self._lent.spoil()
+            if self._begun is not None:
+                # What was read of the old partitions cannot be gone back to.
+                self._begun = replace(self._begun, reading=self._reading)
+        return migration.end(self.sizes, everybody.caps, "")
 
     def _settle(self) -> None:
         """Be done with an epoch that was left early: the next one goes on from there.

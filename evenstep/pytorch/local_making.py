@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from evenstep.errors import InvalidSetting
 from evenstep.partition import MigrationRule
@@ -13,10 +13,12 @@ from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import Lent, LocalMigration
 from evenstep.pytorch.local_source import Everybody, LocalSource, Source, read_and_tell
-from evenstep.training.meeting import Meeting, require_agreement
+from evenstep.training.meeting import Meeting, require_agreement, tell
 
 if TYPE_CHECKING:
     from evenstep.pytorch.balancer import Balancer
+
+Made = TypeVar("Made")
 
 
 def make_local_loader(
@@ -32,11 +34,12 @@ def make_local_loader(
     local = LocalSource(source)
     meeting = lent.meeting
     _require_agreement(local, rule, loading, meeting)
+    _together(meeting, lambda: _check_serving(serving, rule))
     if rule is None:
-        if serving is not None:
-            raise InvalidSetting("serving goes with a rule, without which no samples migrate")
         snapshot, everybody = _read(local, meeting)
-        return LocalLoader(balancer, local, snapshot, everybody, lent, **loading)
+        return _together(
+            meeting, lambda: LocalLoader(balancer, local, snapshot, everybody, lent, **loading)
+        )
     if local.folder is None:
         raise InvalidSetting(
             "samples can migrate between partitions on disk (evenstep.partition_store), "
@@ -48,9 +51,12 @@ def make_local_loader(
         snapshot, everybody = _read(local, meeting)
         carrier = None
         if balancer.worker == 0:
-            carrier = AgentCarrier(addresses, serving, rule.minimum, loading.get("seed", 0))
+            carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
         migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
-        loader = LocalLoader(balancer, local, snapshot, everybody, lent, migration, **loading)
+        loader = _together(
+            meeting,
+            lambda: LocalLoader(balancer, local, snapshot, everybody, lent, migration, **loading),
+        )
         lent.seat.take(migration)
     except BaseException:
         agent.close()
@@ -77,6 +83,27 @@ def _require_agreement(
     )
     if not (rule is None or isinstance(rule, MigrationRule)):
         raise InvalidSetting(f"rule must be a MigrationRule or None, got {rule!r}")
+
+
+def _check_serving(serving: Serving | None, rule: MigrationRule | None) -> None:
+    if not (serving is None or isinstance(serving, Serving)):
+        raise InvalidSetting(f"serving must be a Serving or None, got {serving!r}")
+    if serving is not None and rule is None:
+        raise InvalidSetting("serving goes with a rule, without which no samples migrate")
+
+
+def _together(meeting: Meeting, make: Callable[[], Made]) -> Made:
+    """Return what was made, if all workers could make theirs; raise on all what is wrong on one."""
+    made: list[Made] = []
+    problem, cause = "", None
+    try:
+        made.append(make())
+    except Exception as error:
+        problem, cause = str(error) or repr(error), error
+    for worker, theirs in enumerate(tell(meeting, problem)):
+        if theirs:
+            raise InvalidSetting(f"worker {worker}: {theirs}") from cause
+    return made[0]
 
 
 def _read(local: LocalSource, meeting: Meeting) -> tuple[Any, Everybody]:

@@ -48,6 +48,8 @@ class Lent:
     seat: Seat
     away: Callable[[], AbstractContextManager[None]]
     """Makes a context that is not this worker's own work."""
+    spoil: Callable[[], None]
+    """Says that the time of this iteration tells nothing about the worker's speed."""
     note: Callable[[int, str], None]
     """Writes into the run log what happened before an iteration."""
     meeting: Meeting

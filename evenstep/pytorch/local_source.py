@@ -50,7 +50,7 @@ class LocalSource:
     def __init__(self, source: Source) -> None:
         if isinstance(source, Partition):
             source = source.folder
-        self.folder = Path(source) if isinstance(source, (str, Path)) else None
+        self.folder = Path(source).absolute() if isinstance(source, (str, Path)) else None
         """Of the partition on disk, if it is one: what is in it may change."""
         self._dataset = source
 

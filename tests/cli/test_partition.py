@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from evenstep.cli.main import main
-from evenstep.cli.partition_agents import DEFAULT_BANDWIDTH, add_serve_arguments
+from evenstep.cli.partition_agents import add_serve_arguments
+from evenstep.partition.task import BANDWIDTH
 from evenstep.partition_store import Partition
 
 
@@ -200,4 +201,4 @@ def test_agent_has_a_limit_of_bandwidth_unless_told_otherwise():
     add_serve_arguments(parser)
     given = [[], ["--bandwidth", "2e6"], ["--unlimited"]]
     found = [parser.parse_args(["data", *words]).bandwidth for words in given]
-    assert found == [DEFAULT_BANDWIDTH, 2e6, None]
+    assert found == [BANDWIDTH, 2e6, None]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from evenstep.cli.main import main
+from evenstep.errors import InvalidSetting
 from evenstep.partition.messages import MANAGER, Begin, Envelope
 from evenstep.partition_store import Partition, verify
 from tests.migration.agents import migration, serving
@@ -31,6 +32,8 @@ def test_hand_overs_with_a_lost_partition_end(tmp_path):
         begin = Envelope(MANAGER, "w0", Begin("m1-0", "w2", samples, 4))
         manager._agents["w0"].deliver(begin)
         assert [one.hand_over for one in manager._agents["w0"].describe().hand_overs] == ["m1-0"]
+        with pytest.raises(InvalidSetting, match="who is lost must not be here, got w1"):
+            manager.settle_lost(["w1"])
         manager.settle_lost(["w2"])
         assert manager._agents["w0"].describe().hand_overs == []
         tasks = manager.plan([1, 3], "m2")

@@ -105,6 +105,19 @@ def test_disks_without_room_are_planned_around():
     assert plan.targets.tolist() == [120, 90, 90]
 
 
+def test_a_disk_smaller_than_the_minimum_holds_what_it_can():
+    rule = MigrationRule(minimum=30)
+    state = rule.observe(rule.init([80, 80, 10]), [300, 1, 1])
+    plan, _ = rule.decide(state, caps=[200, 200, 20])
+    assert plan is not None
+    assert plan.targets.tolist() == [120, 30, 20]
+
+
+def test_samples_must_suffice_for_the_minimum_from_the_beginning():
+    with pytest.raises(InvalidSetting, match="minimum of every partition, 2 times 30, got 59"):
+        MigrationRule(minimum=30).init([29, 30])
+
+
 def test_inputs_are_left_alone():
     batch_sizes = np.array([300, 10])
     state = MigrationRule().init([100, 100])

@@ -34,6 +34,15 @@ def test_partition_of_who_leaves_is_shared_out_and_nothing_is_lost(tmp_path, bat
     assert together == {sample: sample for sample in range(NUM_SAMPLES)}
 
 
+def test_nothing_comes_to_who_has_left_before(tmp_path):
+    folders = three_partitions(tmp_path)
+    leave(folders)
+    with opened(folders) as partitions:
+        assert plan_tasks(partitions, None, "m2") == ()
+        carry_out(partitions, plan_tasks(partitions, None, "m3", minimum=5, leaving=["w2"]))
+    assert sizes(folders) == [NUM_SAMPLES, 0, 0]
+
+
 def test_classes_of_who_leaves_are_mixed_into_the_others(tmp_path):
     folders = three_partitions(tmp_path)
     before = Partition.open(folders[1]).labels
@@ -98,3 +107,14 @@ def test_others_go_on_when_a_disk_is_lost_in_the_middle_of_a_hand_over(
     assert (found.problems, found.complete) == ((), False)
     assert (found.open_hand_overs, found.num_missing) == ((), missing)
     assert found.num_samples == NUM_SAMPLES - missing
+
+
+def test_nobody_is_lost_who_is_here(tmp_path):
+    folders = three_partitions(tmp_path)
+    hand_over_until(folders, Staged)
+    with (
+        opened(folders) as partitions,
+        pytest.raises(InvalidSetting, match="who is lost must not be here, got w0"),
+    ):
+        settle_lost(partitions, ["w0"])
+    assert verify(folders).problems == ()

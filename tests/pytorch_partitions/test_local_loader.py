@@ -14,6 +14,7 @@ from torch.utils.data import TensorDataset
 
 from evenstep.partition import MigrationRule
 from evenstep.partition_store import Partition
+from evenstep.pytorch import Serving
 from tests.pytorch.setup import balanced, cycle, distance, exchange, gradients, model_of, net
 from tests.pytorch_partitions.partitions import endless, make, one_by_one, train_on, training
 
@@ -173,7 +174,14 @@ def misuse(folders, which):
         settings["rule"] = MigrationRule(threshold=2 + worker)
     elif which == "rule for a data set":
         own, settings["rule"] = TensorDataset(torch.arange(4)), MigrationRule()
-    elif which == "batch size":
+    elif which == "serving without a rule" and worker == 1:
+        settings["serving"] = Serving()
+    elif which == "serving of another kind":
+        settings["rule"] = MigrationRule()
+        settings["serving"] = {"bandwidth": 1e6} if worker == 1 else None
+    elif which == "minimum":
+        settings["rule"] = MigrationRule(minimum=9)
+    elif which == "batch size" and worker == 1:
         settings["batch_size"] = 4
     elif which == "locked":
         settings["rule"] = MigrationRule()
@@ -191,7 +199,10 @@ def misuse(folders, which):
         ("no folder on one", "able to read its samples; worker 1: "),
         ("rules", "rule must be the same on all workers"),
         ("rule for a data set", "between partitions on disk"),
-        ("batch size", "batch_size must be left out"),
+        ("serving without a rule", "worker 1: serving goes with a rule"),
+        ("serving of another kind", "worker 1: serving must be a Serving or None, got {'band"),
+        ("minimum", "samples for the minimum of every partition, 2 times 9, got 16"),
+        ("batch size", "worker 1: batch_size must be left out"),
         ("locked", "samples of worker 1 cannot migrate: the agent did not start: "),
     ],
 )

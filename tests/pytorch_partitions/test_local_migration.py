@@ -205,24 +205,32 @@ def test_what_a_training_left_in_the_middle_is_finished_when_it_begins_again(wor
 
 
 START_AND_WAIT = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from evenstep.pytorch.beside import AgentBeside, Serving
-print(AgentBeside(Path(sys.argv[1]), Serving()).pid, flush=True)
+agent = AgentBeside(Path(sys.argv[1]), Serving())
+child = os.fork()
+if child:
+    print(agent.pid, child, flush=True)
 time.sleep(60)
+os._exit(0)
 """
 
 
 def test_an_agent_ends_with_whoever_started_it_however_that_ends(tmp_path):
+    """Also where a child goes on, as a loading process may whose parent was killed."""
     [folder] = make(tmp_path, 20)
     command = [sys.executable, "-c", START_AND_WAIT, folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            agent = psutil.Process(int(process.stdout.readline()))
+            agent, child = map(psutil.Process, map(int, process.stdout.readline().split()))
         finally:
             process.kill()
-    with contextlib.suppress(psutil.NoSuchProcess):
-        agent.wait(20)
-    # Nobody holds the partition any more.
-    Partition.open(folder, write=True).close()
+    try:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            agent.wait(20)
+        # Nobody holds the partition any more.
+        Partition.open(folder, write=True).close()
+    finally:
+        child.kill()

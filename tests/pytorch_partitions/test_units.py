@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from evenstep.cli.partition_agents import add_serve_arguments
 from evenstep.errors import InvalidSetting
 from evenstep.partition import MigrationRule
-from evenstep.pytorch.beside import MigrationBeside, Outcome
+from evenstep.partition.task import BANDWIDTH
+from evenstep.pytorch.beside import MigrationBeside, Outcome, Serving
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
+from evenstep.pytorch.local_source import LocalSource
 from evenstep.pytorch.rider import Seat
+from tests.pytorch_partitions.partitions import make
 
 SIZES, CAPS = np.array([40, 40]), np.array([80, 80])
 
@@ -116,6 +122,29 @@ def test_a_migration_that_cannot_even_begin_has_failed(monkeypatch, tmp_path):
     assert not migration.outcome.is_over
     assert "nothing" in migration.outcome.problems[0]
     migration.close()
+
+
+@pytest.mark.parametrize(
+    "serving, bandwidth, insecure",
+    [
+        (Serving(), BANDWIDTH, False),
+        (Serving(bandwidth=None, insecure=True), None, True),
+        (Serving(bandwidth=50), 50, False),
+    ],
+)
+def test_an_agent_has_the_bandwidth_that_it_was_given(serving, bandwidth, insecure):
+    parser = argparse.ArgumentParser()
+    add_serve_arguments(parser)
+    given = parser.parse_args(serving.serve_words(Path("w0"))[2:])
+    assert (given.folder, given.bandwidth, given.insecure) == (Path("w0"), bandwidth, insecure)
+
+
+def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_path):
+    make(tmp_path, 3, 5)
+    monkeypatch.chdir(tmp_path)
+    source = LocalSource("w1")
+    monkeypatch.chdir("/")
+    assert source.read().size == 5
 
 
 def test_a_seat_is_for_one():

@@ -1,0 +1,96 @@
+"""Somebody looks at a batch, and trains on nothing, when a migration has just ended."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import TensorDataset
+
+from evenstep.core.arrays import Floats
+from evenstep.partition import MigrationRule
+from evenstep.pytorch.beside import Outcome
+from evenstep.pytorch.local_loader import LocalLoader
+from evenstep.pytorch.local_migration import Lent, LocalMigration
+from evenstep.pytorch.local_source import Everybody, Snapshot
+from evenstep.pytorch.rider import Seat
+from tests.pytorch_partitions.test_units import CAPS, SIZES, Fake
+
+
+class FirstOfTwo:
+    """The balancer of the first of two workers, whose batches are three times as large."""
+
+    def __init__(self) -> None:
+        self.worker, self.total, self.fewest, self.iteration = 0, 8, 1, 0
+        self.newest_plan = SimpleNamespace(sizes=np.array([6, 2]))
+
+    def begin(self) -> Any:
+        return SimpleNamespace(number=self.iteration, plan=self.newest_plan)
+
+    def interrupted(self) -> None: ...
+    def go_on(self, iteration: Any, last: Any) -> None: ...
+    def has_batch(self, *told: Any, **more: Any) -> None: ...
+    def average_buffers(self) -> None: ...
+
+
+class Changing:
+    """A source that has other samples from now on, as the other worker's has."""
+
+    folder = None
+
+    def read(self) -> Snapshot:
+        return Snapshot(TensorDataset(torch.arange(40, 80)), 40, 3, 80)
+
+
+class Twins:
+    """The meeting of two workers who have the same to say."""
+
+    worker, num_workers = 0, 2
+
+    def everybody(self, row: Floats) -> Floats:
+        return np.stack([row, row])
+
+
+def looking(outcome: Outcome) -> tuple[LocalLoader, LocalMigration, list[str]]:
+    """Train until a migration has ended, and look at a batch; return whose time was spoilt, too."""
+    balancer: Any = FirstOfTwo()
+    fake: Any = Fake()
+    source: Any = Changing()
+    spoilt: list[str] = []
+    migration = LocalMigration(MigrationRule(threshold=1.0), SIZES, CAPS, fake, fake)
+    snapshot = Snapshot(TensorDataset(torch.arange(40)), 40, 2, 80)
+    everybody = Everybody(SIZES, np.array([2, 4]), CAPS, "")
+    lent = Lent(
+        Seat(), nullcontext, lambda: spoilt.append("time"), lambda iteration, text: None, Twins()
+    )
+    loader = LocalLoader(balancer, source, snapshot, everybody, lent, migration)
+    while loader.num_migrations == 0:
+        for _ in loader:
+            balancer.iteration += 1
+    fake.outcome = outcome
+    migration.hear(np.array([migration.say(), 0.0]))
+    assert spoilt == []
+    next(iter(loader))
+    return loader, migration, spoilt
+
+
+def test_who_looks_does_not_forget_that_a_migration_has_failed():
+    loader, migration, spoilt = looking(Outcome(0, ("no room",), is_over=False))
+    # The rule counts anew from here, as it does on workers that did not look.
+    next(iter(loader))
+    assert loader.num_migrations == 1
+    assert migration.state.traversals.consumed.tolist() == [6, 2]
+    assert spoilt == []
+
+
+def test_who_looks_begins_the_new_partition_with_the_same_batch():
+    loader, migration, spoilt = looking(Outcome(10, (), is_over=True))
+    seen = [next(iter(loader))[0].tolist() for _ in range(2)]
+    assert seen[0] == seen[1]
+    assert min(seen[0]) >= 40
+    assert migration.state.traversals.consumed.tolist() == [6, 2]
+    # Loading began anew in that iteration, whose time says nothing about the worker.
+    assert spoilt == ["time"]
