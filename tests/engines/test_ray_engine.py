@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from evenstep.engines.experiment import Experiment
-from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.on_ray.clock import Clock
 from evenstep.engines.on_ray.crew import Back, Died, Finished
 from evenstep.engines.on_ray.engine import RayEngine
@@ -172,13 +171,6 @@ def test_clock_stands_still_while_nobody_asks_for_more():
 def test_flexrr_is_refused():
     run = ray_run(Experiment("flexrr"), cluster_of(1.0, 1.0), softmax_digits())
     with pytest.raises(InvalidSetting, match="scheme on Ray must be bsp, asp or ssp, got 'flexrr'"):
-        run.__enter__()
-
-
-def test_samples_that_could_migrate_are_refused_and_not_left_where_they_are_in_silence():
-    samples = LocalSamples([np.arange(10), np.arange(10, 20)])
-    run = ray_run(Experiment(), cluster_of(1.0, 1.0), softmax_digits(), samples=samples)
-    with pytest.raises(InvalidSetting, match="samples on Ray must stay with their workers"):
         run.__enter__()
 
 
