@@ -1,4 +1,4 @@
-"""Cluster-A: the shapes of the paper's Fig. 5 are in its curves, and what they lead to."""
+"""Cluster-A: the shapes of the paper's Fig. 4 are in its curves, and what they lead to."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`accuracy`: test accuracy over epochs under each scheme (Fig. 8), from the runs of Cluster-A."""
+"""`accuracy`: test accuracy over epochs under each scheme (Fig. 7), from the runs of Cluster-A."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _claims(done: Sequence[Trainings]) -> list[Claim]:
 EXPERIMENT = Experiment(
     "accuracy",
     "test accuracy over epochs under BSP, ASP, SSP and LB-BSP",
-    "Fig. 8, section 5.1",
+    "Fig. 7, section 5.1",
     "virtual",
     run,
 )

@@ -1,4 +1,4 @@
-"""`cluster-a`: hardware, statistical and overall efficiency of four schemes (Fig. 7)."""
+"""`cluster-a`: hardware, statistical and overall efficiency of four schemes (Fig. 6)."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ _DIFFERENCES = [
 EXPERIMENT = Experiment(
     "cluster-a",
     "time per update, updates and time to a target under BSP, ASP, SSP and LB-BSP",
-    "Fig. 7, section 5.1",
+    "Fig. 6, section 5.1",
     "virtual",
     run,
 )

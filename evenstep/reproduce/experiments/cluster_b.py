@@ -1,4 +1,4 @@
-"""`cluster-b`: iteration time of redundant execution, SSP, FlexRR and LB-BSP on CPUs (Fig. 10)."""
+"""`cluster-b`: iteration time of redundant execution, SSP, FlexRR and LB-BSP on CPUs (Fig. 9)."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ _DIFFERENCES = [
 EXPERIMENT = Experiment(
     "cluster-b",
     "iteration time under redundant execution, SSP, FlexRR and LB-BSP on 32 CPU workers",
-    "Fig. 10, section 5.3",
+    "Fig. 9, section 5.3",
     "virtual",
     run,
 )

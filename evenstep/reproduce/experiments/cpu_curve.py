@@ -1,4 +1,4 @@
-"""`cpu-curve`: computation time against batch size on a CPU (Fig. 2), measured here."""
+"""`cpu-curve`: computation time against batch size on a CPU (Fig. 1), measured here."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ _DIFFERENCES = [
 EXPERIMENT = Experiment(
     "cpu-curve",
     "computation time against batch size on this machine's CPU",
-    "Fig. 2, section 3.2.1",
+    "Fig. 1, section 3.2.1",
     "measured",
     run,
 )

@@ -1,4 +1,4 @@
-"""`gpu-curve`: computation time against batch size on GPUs (Fig. 5), from measured curves."""
+"""`gpu-curve`: computation time against batch size on GPUs (Fig. 4), from measured curves."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def _claims(measured: dict[tuple[str, str], Measured]) -> list[Claim]:
 EXPERIMENT = Experiment(
     "gpu-curve",
     "computation time against batch size on four GPUs",
-    "Fig. 5, section 3.3.1",
+    "Fig. 4, section 3.3.1",
     "published",
     run,
 )

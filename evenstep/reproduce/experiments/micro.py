@@ -1,4 +1,4 @@
-"""`micro`: batch sizes and times of four GPUs over iterations, a line degraded at 150 (Fig. 9)."""
+"""`micro`: batch sizes and times of four GPUs over iterations, a line degraded at 150 (Fig. 8)."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ _DIFFERENCES = [
 EXPERIMENT = Experiment(
     "micro",
     "batch sizes and times of four GPUs, whose network changes at iteration 150",
-    "Fig. 9, section 5.2",
+    "Fig. 8, section 5.2",
     "virtual",
     run,
 )

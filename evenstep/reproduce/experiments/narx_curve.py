@@ -1,4 +1,4 @@
-"""`narx-curve`: predicted and actual speed of one worker over 100 iterations (Fig. 11)."""
+"""`narx-curve`: predicted and actual speed of one worker over 100 iterations (Fig. 10)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _plot(name: str, cluster: Cluster, scored: Scored, shown: slice) -> Plot:
 EXPERIMENT = Experiment(
     "narx-curve",
     "predicted and actual speed of one worker",
-    "Fig. 11, section 5.4",
+    "Fig. 10, section 5.4",
     "virtual",
     run,
 )

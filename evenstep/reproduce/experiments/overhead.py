@@ -1,4 +1,4 @@
-"""`overhead`: what measuring and batch size updating cost through a real manager (Fig. 12)."""
+"""`overhead`: what measuring and batch size updating cost through a real manager (Fig. 11)."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ _DIFFERENCES = [
 EXPERIMENT = Experiment(
     "overhead",
     "time for measuring and batch size updating with 32, 64 and 96 workers",
-    "Fig. 12, section 5.5",
+    "Fig. 11, section 5.5",
     "measured",
     run,
 )

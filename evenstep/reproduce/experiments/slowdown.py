@@ -1,4 +1,4 @@
-"""`slowdown`: speed under restricted CPU and memory (Fig. 3), really restricted, measured here."""
+"""`slowdown`: speed under restricted CPU and memory (Fig. 2), really restricted, measured here."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _claim(what: str, speeds: Speeds) -> Claim:
 EXPERIMENT = Experiment(
     "slowdown",
     "speed under restricted CPU and memory",
-    "Fig. 3, section 3.2.2",
+    "Fig. 2, section 3.2.2",
     "measured",
     run,
 )
