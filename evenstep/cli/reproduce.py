@@ -21,13 +21,15 @@ from pathlib import Path
 
 from evenstep.cli.reproduce_view import displayed, print_list, print_record
 from evenstep.cli.stopping import told_to_stop
+from evenstep.core.archive import replace_file
 from evenstep.reproduce.data import Data
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.page import page
 from evenstep.reproduce.run import chosen, forget, kept_records
 from evenstep.reproduce.run import run as run_experiment
 
-DEFAULT_OUT = "out/reproduce"
+DEFAULT_OUT, DEFAULT_QUICK_OUT = Path("out/reproduce"), Path("out/reproduce-quick")
+"""Two, so that a quick run does not overwrite what took hours."""
 PAGE = "index.html"
 
 
@@ -41,9 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path(DEFAULT_OUT),
         metavar="DIR",
-        help=f"where results are kept; default {DEFAULT_OUT}",
+        help=f"where results are kept; default {DEFAULT_OUT}, with --quick {DEFAULT_QUICK_OUT}",
     )
     parser.add_argument("--again", action="store_true", help="make finished experiments anew, too")
     parser.add_argument("--json", action="store_true", help="print all results as JSON")
@@ -55,17 +56,20 @@ def run(args: argparse.Namespace) -> int:
         print_list(experiments, as_json=args.json)
         return 0
     settings = Settings(args.quick, Data(args.data))
-    args.out.mkdir(parents=True, exist_ok=True)
+    out: Path = args.out or (DEFAULT_QUICK_OUT if args.quick else DEFAULT_OUT)
+    out.mkdir(parents=True, exist_ok=True)
+    # A damaged record is better found before hours of work than behind them.
+    list(kept_records(out))
     if args.again:
-        forget(args.out)
+        forget(experiments, settings, out)
     records = []
     with told_to_stop(), displayed(len(experiments), quiet=args.json) as display:
         for experiment in experiments:
             progress = display.begin(experiment.name)
-            record = run_experiment(experiment, settings, args.out, progress, args.again)
+            record = run_experiment(experiment, settings, out, progress, args.again)
             # After each, so that whoever interrupts the next one has a page all the same.
-            text = page(list(kept_records(args.out)), args.out)
-            (args.out / PAGE).write_text(text, encoding="utf-8")
+            text = page(list(kept_records(out)), out)
+            replace_file(out / PAGE, text.encode())
             records.append(record)
             display.end(record)
     if args.json:
@@ -74,5 +78,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for record in records:
         print_record(record)
-    print(f"page: {args.out / PAGE}")
+    print(f"page: {out / PAGE}")
     return 0

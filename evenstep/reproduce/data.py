@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from evenstep.errors import InvalidSetting
+
+NAMES = ("cifar10", "urls", "profet", "google")
+QUICK_NAMES = ("profet",)
+"""What a quick run takes, too; otherwise it has what comes along."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +23,19 @@ class Data:
     def __post_init__(self) -> None:
         if self.folder is not None and not self.folder.is_dir():
             raise InvalidSetting(f"data must be a folder, got {str(self.folder)!r}")
+        if self.folder is not None and not self.found:
+            rule = f"data must be a folder with at least one of {', '.join(NAMES)}"
+            raise InvalidSetting(f"{rule} (docs/reproduce.md), got {str(self.folder)!r}")
+
+    @property
+    def found(self) -> dict[str, Path]:
+        """Which data sets are there, and where."""
+        return {name: path for name in NAMES if (path := getattr(self, name)) is not None}
+
+    @cached_property
+    def contents(self) -> dict[str, str]:
+        """What is found, by its file's name and a digest of what is in it."""
+        return {name: f"{p.name} (sha256 {_digest(p)[:12]})" for name, p in self.found.items()}
 
     @property
     def cifar10(self) -> Path | None:
@@ -45,6 +64,16 @@ class Data:
             return None
         found = [*sorted(self.folder.glob(name)), *sorted(self.folder.glob(f"*/{name}"))]
         return found[0] if found else None
+
+
+def _digest(path: Path) -> str:
+    """Return a digest of a file, or of the batches in a folder."""
+    digest = hashlib.sha256()
+    for file in sorted(path.glob("*_batch*")) if path.is_dir() else [path]:
+        with file.open("rb") as content:
+            while piece := content.read(2**20):
+                digest.update(piece)
+    return digest.hexdigest()
 
 
 NO_DATA = Data()

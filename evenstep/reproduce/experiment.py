@@ -49,6 +49,8 @@ class Experiment:
     kind: str
     """What most of its figures are, one of `KINDS`."""
     run: Callable[[Settings, Progress], Result]
+    shares: bool = False
+    """Whether it shows trainings that others show, too (`Settings.shared`)."""
 
     def __post_init__(self) -> None:
         assert self.kind in KINDS, self.kind

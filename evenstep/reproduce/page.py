@@ -79,7 +79,7 @@ def _section(record: Record, pictures: Path) -> str:
 
 def _data(record: Record) -> str:
     data = record.made_with.get("data") or {}
-    names = ", ".join(map(str, data.values())) or "that come along"
+    names = f"found: {', '.join(map(str, data.values()))}" if data else "that come along"
     return f"{names}{', quick' if record.made_with.get('quick') else ''}"
 
 

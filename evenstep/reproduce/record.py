@@ -14,8 +14,9 @@ from typing import Any
 from evenstep import __version__
 from evenstep.core.archive import replace_file
 from evenstep.errors import FileError
+from evenstep.reproduce.data import NAMES, QUICK_NAMES
 from evenstep.reproduce.experiment import Experiment, Settings
-from evenstep.reproduce.result import Result
+from evenstep.reproduce.result import Result, check_kind
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Record:
     """Settings and versions; a record made with others is not taken for this one."""
     machine: str
     result: Result
+
+    def __post_init__(self) -> None:
+        check_kind(self.name, self.kind)
 
     def as_json(self) -> dict[str, Any]:
         return {**vars(self), "result": self.result.as_json()}
@@ -60,11 +64,8 @@ def make_record(
 
 def made_with(settings: Settings) -> dict[str, Any]:
     """Return what a result depends on besides its seeds."""
-    data = {
-        name: path.name
-        for name in ("cifar10", "urls", "profet", "google")
-        if (path := getattr(settings.data, name)) is not None
-    }
+    taken = settings.choose(QUICK_NAMES, NAMES)
+    data = {name: what for name, what in settings.data.contents.items() if name in taken}
     return {"quick": settings.quick, "data": data, "version": __version__}
 
 
@@ -94,4 +95,5 @@ def load_record(folder: Path, name: str) -> Record | None:
         plain = json.loads(file.read_text(encoding="utf-8"))
         return Record(**{**plain, "result": Result.of_json(plain["result"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise FileError(f"{file}: must be a record of evenstep reproduce: {error}") from error
+        rule = "must be a record of evenstep reproduce; remove it to have it made anew"
+        raise FileError(f"{file}: {rule}: {error}") from error

@@ -44,7 +44,7 @@ class Table:
     note: str = ""
 
     def __post_init__(self) -> None:
-        _check_kind(self.title, self.kind)
+        check_kind(self.title, self.kind)
         if not self.rows:
             raise InvalidSetting(f"table {self.title!r} must have at least 1 row, got none")
         for row in self.rows:
@@ -85,7 +85,7 @@ class Plot:
     """Places along x where something happens."""
 
     def __post_init__(self) -> None:
-        _check_kind(self.title, self.kind)
+        check_kind(self.title, self.kind)
 
 
 @dataclass(frozen=True)
@@ -156,6 +156,7 @@ def as_plain(value: Any) -> Any:
     return value
 
 
-def _check_kind(title: str, kind: str) -> None:
+def check_kind(title: str, kind: str) -> None:
+    """Raise InvalidSetting where figures are none of `KINDS`."""
     if kind not in KINDS:
         raise InvalidSetting(f"kind of {title!r} must be one of {', '.join(KINDS)}, got {kind!r}")

@@ -49,26 +49,46 @@ def run(
     experiment: Experiment, settings: Settings, out: Path, progress: Progress, again: bool = False
 ) -> Record:
     """Make an experiment, or take what is finished; the record is in the folder afterwards."""
-    parts = out / "parts" / experiment.name
     if not again and (record := finished(experiment, settings, out)) is not None:
         return record
-    made = _digest(settings)
-    kept, shared = Parts(parts / made), Parts(out / "trainings" / made)
+    parts, trainings = _parts(experiment, settings, out), _trainings(settings, out)
+    kept = replace(settings, parts=Parts(parts), shared=Parts(trainings))
     started = time.monotonic()
-    result = _result(experiment, replace(settings, parts=kept, shared=shared), progress)
+    result = _result(experiment, kept, progress)
     record = make_record(experiment, settings, time.monotonic() - started, result)
     save_record(out, record)
+    for picture in out.glob(f"{record.name}-[0-9]*.svg"):
+        # Of figures that are no more, should these not be drawn.
+        picture.unlink()
     with contextlib.suppress(ModuleNotFoundError):
         # Without matplotlib the page says that there is none.
         save_pictures(out, record.name, result.plots)
-    shutil.rmtree(parts, ignore_errors=True)
+    _remove(parts, out)
     return record
 
 
-def forget(out: Path) -> None:
-    """Remove what experiments have kept for each other, and for a run that goes on."""
-    for name in ("parts", "trainings"):
-        shutil.rmtree(out / name, ignore_errors=True)
+def forget(experiments: Sequence[Experiment], settings: Settings, out: Path) -> None:
+    """Remove what these experiments have kept, with these settings, for a run that goes on."""
+    for experiment in experiments:
+        _remove(_parts(experiment, settings, out), out)
+    if any(experiment.shares for experiment in experiments):
+        _remove(_trainings(settings, out), out)
+
+
+def _parts(experiment: Experiment, settings: Settings, out: Path) -> Path:
+    return out / "parts" / experiment.name / _digest(settings)
+
+
+def _trainings(settings: Settings, out: Path) -> Path:
+    return out / "trainings" / _digest(settings)
+
+
+def _remove(folder: Path, out: Path) -> None:
+    """Remove a folder, and those around it up to `out` that are empty then."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        while (folder := folder.parent) != out:
+            folder.rmdir()
 
 
 def _digest(settings: Settings) -> str:

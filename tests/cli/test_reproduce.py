@@ -102,6 +102,27 @@ def test_unknown_experiment_is_refused(refused):
     assert message.endswith("got 'nope'")
 
 
+def test_damaged_record_is_found_before_anything_is_made(refused, probes, tmp_path):
+    (tmp_path / "other.json").write_text("{}")
+    assert "remove it to have it made anew" in refused("probe", "--out", tmp_path)
+    assert probes == []
+
+
+def test_record_of_unknown_figures_is_refused(refused, printed, probes, tmp_path):
+    printed("probe", "--out", tmp_path)
+    file = tmp_path / "probe.json"
+    file.write_text(file.read_text().replace('"kind": "virtual"', '"kind": "guessed"', 1))
+    assert "kind of 'probe' must be one of" in refused("other", "--out", tmp_path)
+
+
+def test_quick_run_does_not_overwrite_a_full_one(printed, probes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    printed("probe")
+    printed("probe", "--quick")
+    records = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("out/*/probe.json"))]
+    assert [record["made_with"]["quick"] for record in records] == [False, True]
+
+
 def test_data_must_be_a_folder(refused, tmp_path):
     assert "data must be a folder" in refused("gpu-curve", "--data", tmp_path / "none")
 

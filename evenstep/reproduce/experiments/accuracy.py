@@ -124,4 +124,5 @@ EXPERIMENT = Experiment(
     "Fig. 7, section 5.1",
     "virtual",
     run,
+    shares=True,
 )

@@ -224,4 +224,5 @@ EXPERIMENT = Experiment(
     "Fig. 6, section 5.1",
     "virtual",
     run,
+    shares=True,
 )

@@ -1,0 +1,119 @@
+"""What is kept in a folder is taken for what it is, and nothing else is touched."""
+
+import pytest
+
+from evenstep.errors import InvalidSetting
+from evenstep.reproduce.data import Data
+from evenstep.reproduce.experiment import Experiment, Settings
+from evenstep.reproduce.page import page
+from evenstep.reproduce.record import load_record
+from evenstep.reproduce.result import Curve, Plot, Result
+from evenstep.reproduce.run import forget, run
+
+FULL, QUICK = Settings(), Settings(quick=True)
+
+
+def quiet(share, text):
+    pass
+
+
+def make_experiment(name="probe", stops=(), shares=False):
+    """Return an experiment of two parts, and what it made; it stops before these."""
+    made, left = [], list(stops)
+
+    def part(which):
+        if which in left:
+            left.remove(which)
+            raise KeyboardInterrupt
+        made.append(which)
+        return which
+
+    def action(settings, progress):
+        kept = settings.shared if shares else settings.parts
+        for which in (1, 2):
+            kept.get(str(which), lambda which=which: part(which))
+        plot = Plot("a plot", "virtual", "k", "s", [Curve("x", [0, 1], [1.0, 2.0])])
+        return Result(plots=[plot])
+
+    return Experiment(name, "a probe", "section 0", "virtual", action, shares), made
+
+
+def interrupted(out, **how):
+    experiment, made = make_experiment(stops=(2,), **how)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, FULL, out, quiet)
+    return experiment, made
+
+
+def test_quick_run_leaves_the_parts_of_an_interrupted_full_one(tmp_path):
+    experiment, made = interrupted(tmp_path)
+    run(experiment, QUICK, tmp_path, quiet)
+    made.clear()
+    run(experiment, FULL, tmp_path, quiet)
+    assert made == [2]
+    assert not (tmp_path / "parts").exists()
+
+
+def test_only_what_is_to_be_made_again_is_forgotten(tmp_path):
+    one, made = interrupted(tmp_path, name="one")
+    other, others = interrupted(tmp_path, name="other")
+    forget([one], FULL, tmp_path)
+    made.clear(), others.clear()
+    for experiment in (one, other):
+        run(experiment, FULL, tmp_path, quiet)
+    assert (made, others) == ([1, 2], [2])
+
+
+@pytest.mark.parametrize(("shares", "again"), [(True, [1, 2]), (False, [2])])
+def test_trainings_are_forgotten_with_who_shows_them(tmp_path, shares, again):
+    experiment, made = interrupted(tmp_path, shares=True)
+    forget([make_experiment("another", shares=shares)[0]], FULL, tmp_path)
+    made.clear()
+    run(experiment, FULL, tmp_path, quiet)
+    assert made == again
+
+
+def test_folders_of_others_are_left_alone(tmp_path):
+    mine = [tmp_path / "parts" / "mine", tmp_path / "trainings" / "mine"]
+    for folder in mine:
+        folder.mkdir(parents=True)
+    experiment, _ = make_experiment(shares=True)
+    forget([experiment], FULL, tmp_path)
+    run(experiment, FULL, tmp_path, quiet, again=True)
+    assert all(folder.is_dir() for folder in mine)
+
+
+def test_other_content_under_the_same_name_makes_another_result(tmp_path):
+    experiment, made = make_experiment()
+    for content in ("a", "b", "b"):
+        (tmp_path / "cifar10.npz").write_text(content)
+        run(experiment, Settings(data=Data(tmp_path)), tmp_path / "out", quiet)
+    assert made == [1, 2] * 2
+
+
+def test_quick_record_names_no_data_that_it_does_not_take(tmp_path):
+    (tmp_path / "cifar10.npz").touch()
+    (tmp_path / "profet_batch_latency.csv").touch()
+    experiment, _ = make_experiment()
+    for settings, names in ((QUICK, ["profet"]), (FULL, ["cifar10", "profet"])):
+        made = Settings(settings.quick, Data(tmp_path))
+        record = run(experiment, made, tmp_path / "out", quiet)
+        assert list(record.made_with["data"]) == names
+
+
+def test_folder_without_any_data_is_refused(tmp_path):
+    with pytest.raises(InvalidSetting, match=r"at least one of cifar10, urls.*got '.*'"):
+        Data(tmp_path)
+
+
+def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
+    def no_matplotlib(*arguments):
+        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+
+    experiment, _ = make_experiment()
+    run(experiment, FULL, tmp_path, quiet)
+    monkeypatch.setattr("evenstep.reproduce.run.save_pictures", no_matplotlib)
+    run(experiment, FULL, tmp_path, quiet, again=True)
+    record = load_record(tmp_path, "probe")
+    assert record is not None
+    assert "There is no picture of a plot" in page([record], tmp_path)
