@@ -18,7 +18,11 @@ def memory_group(limit: int, root: Path = _ROOT) -> Iterator[str]:
     """Make a group whose processes may use so many bytes, files in memory included."""
     try:
         group, file = _make(root)
-        file.write_text(str(limit))
+        try:
+            file.write_text(str(limit))
+        except OSError:
+            remove_group(group)
+            raise
     except OSError as problem:
         raise EvenstepError(
             f"memory cannot be limited here: {problem}; it takes Linux, the memory controller of "

@@ -14,7 +14,7 @@ from evenstep.errors import InvalidSetting
 KINDS = {
     "measured": "measured on this machine",
     "virtual": "virtual time, simulated",
-    "emulated": "emulated: real work on workers that were slowed down on purpose",
+    "emulated": "emulated: real processes that were slowed down on purpose",
     "published": "measured by others, on their machines",
 }
 """What figures are: whatever is shown is labelled with it."""

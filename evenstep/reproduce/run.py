@@ -103,9 +103,10 @@ def _result(experiment: Experiment, settings: Settings, progress: Progress) -> R
     except Skipped as reason:
         return Result(skipped=str(reason))
     except ModuleNotFoundError as missing:
-        if (missing.name or "evenstep").partition(".")[0] == "evenstep":
+        package = (missing.name or "evenstep").partition(".")[0]
+        if package == "evenstep":
             raise
-        return Result(skipped=f"{missing.name} is not installed")
+        return Result(skipped=f"{package} is not installed")
 
 
 def kept_records(out: Path) -> Iterator[Record]:

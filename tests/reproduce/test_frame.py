@@ -117,7 +117,7 @@ def test_interrupted_experiment_goes_on_where_it_was(tmp_path):
     ("error", "reason"),
     [
         (Skipped("no rights"), "no rights"),
-        (ModuleNotFoundError("No module", name="statsmodels.api"), "statsmodels.api"),
+        (ModuleNotFoundError("No module", name="statsmodels.api"), "statsmodels is not installed"),
     ],
 )
 def test_what_cannot_be_made_is_skipped_with_the_reason_and_tried_anew(tmp_path, error, reason):

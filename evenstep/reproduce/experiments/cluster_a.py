@@ -74,7 +74,8 @@ def _table(done: Trainings) -> Table:
                 "staleness": done.runs[label][0].staleness,
             }
         )
-    paper = "the paper's" if done.is_papers else f"scaled; the paper's is {TARGETS[done.model]}"
+    papers = f"the paper's{' on ImageNet' if done.model == 'inception_v3' else ''}"
+    paper = papers if done.is_papers else f"scaled; {papers} is {TARGETS[done.model]}"
     return Table(
         f"{MODELS[done.model]}, 16 workers, target {done.target:.3f} ({paper})",
         "virtual",
@@ -122,7 +123,10 @@ def _claims(done: Sequence[Trainings], smaller: Table) -> list[Claim]:
 
     balanced = ratio("time", BALANCED)
     inception = done[-1].runs
-    asp = [over(d.runs, BSP, "updates", d.target)[ASP] for d in done]
+    asp = ratio("updates", ASP)
+    # Where BSP itself did not get there, nobody can be said to need more than it.
+    missed = [MODELS[d.model] for d in done if d.runs[BSP][0].reached(d.target) is None]
+    why_missed = f"BSP did not reach the target with {', '.join(missed)}" if missed else ""
     gains = [1 - row["oracle: time / BSP"] for row in smaller.rows]
     return [
         Claim(
@@ -132,13 +136,15 @@ def _claims(done: Sequence[Trainings], smaller: Table) -> list[Claim]:
                 ours is not None and ours < 1 and (papers is None or ours <= papers)
                 for ours, papers in zip(balanced, ratio("time", ALG_2), strict=True)
             ),
+            why=why_missed,
         ),
         Claim(
             "same_updates",
-            "LB-BSP needs as many updates as BSP (within one evaluation).",
+            "LB-BSP needs as many updates as BSP (within 5 %).",
             all(
                 value is not None and abs(value - 1) < 0.05 for value in ratio("updates", BALANCED)
             ),
+            why=why_missed,
         ),
         Claim(
             "beats_ssp",
@@ -166,15 +172,17 @@ def _claims(done: Sequence[Trainings], smaller: Table) -> list[Claim]:
                 for scheme in (ASP, SSP)
                 for ours, theirs in zip(balanced, ratio("time", scheme), strict=True)
             ),
-            why="ASP waits for nobody, and on what was trained here it needs no more updates; that "
+            why=why_missed
+            or "ASP waits for nobody, and on what was trained here it needs no more updates; that "
             "is where the paper has it lose",
         ),
         Claim(
             "asp_needs_more_updates",
             "ASP needs more updates than BSP, up to 4.76 times (here, with 1/n of the learning "
             f"rate for each gradient, {', '.join(map(cell, asp))}).",
-            all(value is None or value > 1.1 for value in asp),
-            why="with 1/n of the learning rate for each gradient, staleness costs little on what "
+            not missed and all(value is None or value > 1.1 for value in asp),
+            why=why_missed
+            or "with 1/n of the learning rate for each gradient, staleness costs little on what "
             "was trained here; the table of conditions shows when it does",
         ),
         Claim(

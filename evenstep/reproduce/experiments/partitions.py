@@ -25,7 +25,7 @@ MIXED, SKEWED, MIGRATED, WEIGHED = CASES
 PAPER = {MIXED: 0.92, MIGRATED: 0.92}
 """Test accuracy of ResNet-32 on CIFAR-10: the same with migrations as with mixed data."""
 _SAME = 0.01
-"""Accuracies closer than this are the same: three of the 261 test samples."""
+"""Accuracies closer than this are the same: two of the 261 test samples of the digits."""
 
 Runs = Mapping[str, Sequence[Run]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,14 @@ _SLOW = ("arima", "rnn", "lstm")
 def run(settings: Settings, progress: Progress) -> Result:
     """Score every predictor on every cluster."""
     scale = settings.choose(QUICK, replace(FULL, google=settings.data.google))
+    left_out = () if find_spec("statsmodels") else ("arima",)
     work = [
         (cluster, predictor, seed)
         for cluster in scale.clusters
         for seed in scale.seeds
         for predictor in PREDICTORS
         if not (settings.quick and cluster == "B" and predictor in _SLOW)
+        if predictor not in left_out
     ]
     scorers: dict[tuple[str, int], Scorer] = {}
     figures = {
@@ -79,8 +82,13 @@ def run(settings: Settings, progress: Progress) -> Result:
         for cluster, predictor, seed in work
     }
     tables = [_table(cluster, medians, scale) for cluster in scale.clusters]
+    missing = [f"{name} was left out: statsmodels is not installed." for name in left_out]
     return Result(
-        tables, [_plot(medians, scale)], _claims(medians), _DIFFERENCES, seeds=list(scale.seeds)
+        tables,
+        [_plot(medians, scale)],
+        _claims(medians),
+        [*_DIFFERENCES, *missing],
+        seeds=list(scale.seeds),
     )
 
 
@@ -161,12 +169,12 @@ def _claims(medians: dict[Any, dict[str, float]]) -> list[Claim]:
     def over_bsp(name: str) -> float:
         return medians["P", name]["over_bsp"]
 
-    others = [name for name in PAPER if name != "narx"]
-    gain = 1 - rmse("narx") / min(map(rmse, others))
+    others = [name for name in PAPER if name != "narx" and ("P", name) in medians]
+    gain, on_the_trace = (_gain(medians, cluster) for cluster in ("P", "B"))
     return [
         Claim(
             "narx_best",
-            "NARX (with model reuse) has the smallest RMSE and iteration time of the paper's six "
+            "NARX (with model reuse) has the smallest RMSE and iteration time of the paper's "
             "predictors in scenario P.",
             all(rmse("narx") < rmse(name) and over_bsp("narx") < over_bsp(name) for name in others),
         ),
@@ -178,10 +186,17 @@ def _claims(medians: dict[Any, dict[str, float]]) -> list[Claim]:
         ),
         Claim(
             "narx_by_40",
-            "NARX surpasses the second best of the six by around 40 % in RMSE (within 15 points): "
+            "NARX surpasses the second best of them by around 40 % in RMSE (within 15 points): "
             f"{gain:.0%} in P.",
-            0.25 <= gain <= 0.55,
+            _is_around_40(gain),
             why="how much there is to know from usage differs from cluster to cluster",
+        ),
+        Claim(
+            "narx_by_40_on_the_trace",
+            f"The same on Cluster-B, where the paper has it: {on_the_trace:.0%} on our trace.",
+            _is_around_40(on_the_trace),
+            why="levels of our trace last five minutes, so that usage tells little that the last "
+            "speeds do not; where usage changes with the speed, as in P, it does",
         ),
         Claim(
             "memoryless_worst_of_simple",
@@ -202,6 +217,16 @@ def _claims(medians: dict[Any, dict[str, float]]) -> list[Claim]:
             of="evenstep",
         ),
     ]
+
+
+def _gain(medians: dict[Any, dict[str, float]], cluster: str) -> float:
+    """Return how far NARX's RMSE is below the second best of the paper's predictors."""
+    rmse = {name: medians[c, name]["rmse"] for c, name in medians if c == cluster}
+    return 1 - rmse["narx"] / min(rmse[name] for name in PAPER if name != "narx" and name in rmse)
+
+
+def _is_around_40(gain: float) -> bool:
+    return 0.25 <= gain <= 0.55
 
 
 _DIFFERENCES = [

@@ -112,13 +112,14 @@ def _claims(figures: dict[tuple[int, str], dict[str, Any]], workers: Sequence[in
         ),
         Claim(
             "better",
-            "equal_finish loses less than Alg. 2 at every number of workers.",
+            "equal_finish loses less than stepwise, our reading of Alg. 2, at every number of "
+            "workers.",
             all(ours < papers for ours, papers in pairs),
             of="evenstep",
         ),
         Claim(
             "alg_2_does_not_scale",
-            "Alg. 2, which moves samples between one pair of workers at a time, loses more and "
+            "Stepwise, which moves samples between one pair of workers at a time, loses more and "
             "more as workers are added.",
             waste("stepwise") == sorted(waste("stepwise")),
             of="evenstep",

@@ -39,11 +39,14 @@ def run(settings: Settings, progress: Progress) -> Result:
     megabytes = settings.choose(64, 512)
     cpu_shares = settings.choose((1.0, 0.5, 0.25), (1.0, 0.9, 0.75, 0.5, 0.33, 0.25, 0.1))
     memory_shares = settings.choose((1.2, 0.25), (1.2, 1.0, 0.9, 0.75, 0.5, 0.25))
-    with _rows(megabytes) as path:
-        progress(0.0, "CPU")
-        cpu = _tried(lambda: under_quotas(path, cpu_shares, seconds))
-        progress(0.5, "memory")
-        memory = _tried(lambda: under_limits(path, memory_shares, megabytes, seconds))
+    try:
+        with _rows(megabytes) as path:
+            progress(0.0, "CPU")
+            cpu = _tried(lambda: under_quotas(path, cpu_shares, seconds))
+            progress(0.5, "memory")
+            memory = _tried(lambda: under_limits(path, memory_shares, megabytes, seconds))
+    except OSError as problem:
+        raise Skipped(f"a file of {megabytes} MiB cannot be written here: {problem}") from problem
     if isinstance(cpu, str) and isinstance(memory, str):
         raise Skipped(f"{cpu}; {memory}")
     done = [
@@ -108,22 +111,28 @@ def under_limits(path: Path, shares: tuple[float, ...], megabytes: int, seconds:
 
 
 def _forget_pages(path: Path) -> None:
-    """Let the system forget a file's pages: a limit touches only those that its group brought "
-    "in."""
+    """Let the system forget a file's pages.
+
+    A limit touches only those that its group brought in.
+    """
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _speed(group: str, path: Path, passes: int, seconds: float) -> float:
     arguments = [group, str(path), str(FEATURES), str(passes), str(seconds)]
-    worker = subprocess.run(
-        [sys.executable, "-m", "evenstep.reproduce.slowed_worker", *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60 + 20 * seconds,
-    )
+    longest = 60 + 20 * seconds
+    try:
+        worker = subprocess.run(
+            [sys.executable, "-m", "evenstep.reproduce.slowed_worker", *arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=longest,
+        )
+    except subprocess.TimeoutExpired:
+        raise EvenstepError(f"a worker in {group} was not done after {longest:g} s") from None
     if worker.returncode:
         last = (worker.stderr.splitlines() or ["killed"])[-1]
         raise EvenstepError(f"a worker in {group} ended with {worker.returncode}: {last}")

@@ -1,0 +1,121 @@
+"""Claims hold for what is shown, not because nothing was reached or curves were made so."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evenstep.engines.comparison import Comparison
+from evenstep.errors import EvenstepError
+from evenstep.reproduce import memory_group
+from evenstep.reproduce.end_to_end import ALG_2, ASP, BALANCED, BSP, MODELS, SSP, Trainings
+from evenstep.reproduce.experiment import Settings, Skipped
+from evenstep.reproduce.experiments import cluster_a, gpu_curve, predictors, slowdown
+from evenstep.reproduce.result import Table
+from evenstep.reproduce.training import Trained
+
+SETTINGS = Settings(quick=True)
+
+
+def quiet(share, text):
+    pass
+
+
+def trained(accuracy):
+    return Trained(0.1, [0, 1], [0.0, 1.0], [0.1, accuracy], [1.0, 1.0], 16, 0.0)
+
+
+def claims_of_cluster_a(bsp, asp):
+    runs = {label: [trained(bsp)] for label in (BSP, SSP, ALG_2, BALANCED)} | {ASP: [trained(asp)]}
+    done = [Trainings(Comparison("A"), model, runs, 0.8, True, "a net", 1.0) for model in MODELS]
+    smaller = Table("t", "virtual", [{"oracle: time / BSP": 0.5}, {"oracle: time / BSP": 0.6}])
+    return {claim.name: claim for claim in cluster_a._claims(done, smaller)}
+
+
+@pytest.mark.parametrize(("bsp", "holds"), [(0.9, True), (0.3, False)])
+def test_nobody_needs_more_updates_than_bsp_where_bsp_did_not_get_there(bsp, holds):
+    claim = claims_of_cluster_a(bsp, asp=0.3)["asp_needs_more_updates"]
+    assert claim.holds is holds
+    assert ("BSP did not reach the target with CifarNet" in claim.why) is not holds
+
+
+def test_target_of_inception_is_said_to_be_imagenets():
+    runs = {BSP: [trained(0.7)]}
+    table = cluster_a._table(
+        Trainings(Comparison("A"), "inception_v3", runs, 0.65, True, "a net", 1.0)
+    )
+    assert "target 0.650 (the paper's on ImageNet)" in table.title
+
+
+def medians(on_the_trace):
+    names = (*predictors.PAPER, "narx:reuse=false", "kalman", "best_of")
+    figures = {"rmse": 8.0, "over_bsp": 0.5, "over_oracle": 1.2}
+    made = {(cluster, name): dict(figures) for cluster in ("P", "B") for name in names}
+    made["P", "narx"]["rmse"], made["B", "narx"]["rmse"] = 4.8, on_the_trace
+    return made
+
+
+@pytest.mark.parametrize(("on_the_trace", "holds"), [(4.8, True), (7.4, False)])
+def test_papers_claim_is_also_asked_of_the_papers_cluster(on_the_trace, holds):
+    claims = {claim.name: claim for claim in predictors._claims(medians(on_the_trace))}
+    assert claims["narx_by_40"].holds
+    claim = claims["narx_by_40_on_the_trace"]
+    assert (claim.holds, claim.of) == (holds, "paper")
+    assert claim.why
+
+
+def test_without_statsmodels_one_row_is_missing_and_that_is_said(monkeypatch):
+    scale = replace(predictors.QUICK, num_workers=2, iterations=30, start=24)
+    monkeypatch.setattr(predictors, "QUICK", scale)
+    monkeypatch.setattr(predictors, "_score", lambda *part: medians(7.0)["P", "narx"])
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    found = predictors.run(SETTINGS, quiet)
+    assert "arima" not in [row["predictor"] for row in found.tables[0].rows]
+    assert "arima was left out: statsmodels is not installed." in found.differences
+
+
+def test_what_was_derived_is_labelled_and_proves_nothing():
+    found = gpu_curve.run(SETTINGS, quiet)
+    labels = [curve.label for curve in found.plots[0].curves]
+    assert labels == ["V100", "M60", "K80", "K520 (derived)"]
+    measured = {(c.model, c.gpu): c for c in gpu_curve.read_curves(None)}
+    key = "inception_v3", "K520"
+    measured[key] = replace(measured[key], seconds=measured[key].seconds / 1000)
+    assert {claim.name: claim.holds for claim in gpu_curve._claims(measured)}["order"]
+
+
+def test_worker_that_takes_too_long_is_a_reason_not_a_crash(monkeypatch, tmp_path):
+    def too_long(command, timeout, **how):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", too_long)
+    with pytest.raises(EvenstepError, match="a worker in group was not done after 80 s"):
+        slowdown._speed("group", tmp_path / "rows", 1, 1.0)
+
+
+def test_slowdown_is_skipped_where_its_file_cannot_be_written(monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(slowdown, "under_quotas", lambda *arguments: {1.0: 1.0})
+    with pytest.raises(Skipped, match=r"64 MiB cannot be written here.*No space left"):
+        slowdown.run(SETTINGS, quiet)
+
+
+def test_group_whose_memory_cannot_be_limited_is_removed(monkeypatch, tmp_path):
+    def refuse(*arguments, **how):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").touch()
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with (
+        pytest.raises(EvenstepError, match="memory cannot be limited here"),
+        memory_group.memory_group(2**20, tmp_path),
+    ):
+        pass
+    assert [path.name for path in (tmp_path / "memory").iterdir()] == ["memory.limit_in_bytes"]
