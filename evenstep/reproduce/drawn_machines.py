@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def _machines(path: Path) -> dict[str, list[Trace]]:
                 capacity = float(row["cpu_capacity"]), float(row["mem_capacity"])
                 if capacity in kinds:
                     machines[kinds[capacity]].append(_trace(row, capacity))
-    except (KeyError, ValueError, OSError, EOFError) as error:
+    except (KeyError, TypeError, ValueError, OSError, EOFError, zlib.error) as error:
         raise DataFileError(f"{path}: must be the usage of machines: {error!r}") from error
     return machines
 

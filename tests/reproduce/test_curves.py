@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from evenstep.errors import DataFileError
+from evenstep.reproduce.experiments.gpu_curve import read_curves
 from evenstep.reproduce.fitting import fit_saturating
 
 SIZES = np.array([16.0, 32.0, 64.0, 128.0, 256.0])
@@ -27,3 +29,22 @@ def test_line_is_preferred_to_a_threshold_that_explains_little():
 def test_saturation_is_found():
     fit = fit_saturating(SIZES, 0.1 + 0.01 * np.maximum(SIZES, 50))
     assert np.isclose(fit.saturation, 50, atol=3)
+
+
+HEAD = "model,image_size,gpu,batchsize,batch_ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("a,b\n1,2\n", "must be PROFET's latencies"),
+        (f"{HEAD}\nInceptionV3,256,T4,16,abc\n", "must be PROFET's latencies"),
+        (f"{HEAD}\nInceptionV3,256,T4\n", "must be PROFET's latencies"),
+        (f"{HEAD}\nInceptionV3,256,V100,16,9\n", "must have times of .* on a T4 .*, got none"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, text, rule):
+    path = tmp_path / "profet_batch_latency.csv"
+    path.write_text(text)
+    with pytest.raises(DataFileError, match=rule):
+        read_curves(path)

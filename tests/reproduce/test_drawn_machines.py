@@ -50,8 +50,9 @@ def test_too_few_machines_are_refused(usage):
         draw_cluster(usage(16), 10, seed=0)
 
 
-def test_other_files_are_refused(tmp_path):
+@pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"cpu_capacity,mem_capacity\n0.5\n"])
+def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "machine_usage_hour.csv.gz"
-    path.write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    path.write_bytes(gzip.compress(text))
     with pytest.raises(DataFileError, match="must be the usage of machines"):
         draw_cluster(path, 10, seed=0)

@@ -12,6 +12,7 @@ import numpy as np
 from evenstep.clusters.cluster_a import KINDS as GPUS
 from evenstep.clusters.packaged import read_table
 from evenstep.core.arrays import Floats
+from evenstep.errors import DataFileError
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
 from evenstep.reproduce.fitting import Fit, fit_saturating
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
@@ -83,10 +84,16 @@ def read_curves(profet: Path | None) -> list[Measured]:
 
 def _medians(profet: Path, model: str, image_size: str) -> list[tuple[float, float]]:
     repeats = defaultdict(list)
-    with profet.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if (row["model"], row["image_size"], row["gpu"]) == (model, image_size, "T4"):
-                repeats[float(row["batchsize"])].append(float(row["batch_ms"]) / 1000)
+    try:
+        with profet.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if (row["model"], row["image_size"], row["gpu"]) == (model, image_size, "T4"):
+                    repeats[float(row["batchsize"])].append(float(row["batch_ms"]) / 1000)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataFileError(f"{profet}: must be PROFET's latencies: {error!r}") from error
+    if not repeats:
+        rule = f"must have times of {model} on a T4 with pictures of {image_size}"
+        raise DataFileError(f"{profet}: {rule}, got none")
     return [(size, float(np.median(times))) for size, times in sorted(repeats.items())]
 
 
