@@ -38,9 +38,9 @@ HEAD = "model,image_size,gpu,batchsize,batch_ms"
     ("text", "rule"),
     [
         ("a,b\n1,2\n", "must be PROFET's latencies"),
-        (f"{HEAD}\nInceptionV3,256,T4,16,abc\n", "must be PROFET's latencies"),
-        (f"{HEAD}\nInceptionV3,256,T4\n", "must be PROFET's latencies"),
-        (f"{HEAD}\nInceptionV3,256,V100,16,9\n", "must have times of .* on a T4 .*, got none"),
+        (f"{HEAD}\nCIFAR10_CNN,32,T4,16,abc\n", "must be PROFET's latencies"),
+        (f"{HEAD}\nCIFAR10_CNN,32,T4\n", "must be PROFET's latencies"),
+        (f"{HEAD}\nCIFAR10_CNN,32,V100,16,9\n", "must have times of .* on a T4 .*, got none"),
     ],
 )
 def test_other_files_are_refused(tmp_path, text, rule):
