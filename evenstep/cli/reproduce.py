@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     with told_to_stop(), displayed(len(experiments), quiet=args.json) as display:
         for experiment in experiments:
             progress = display.begin(experiment.name)
-            record = run_experiment(experiment, settings, out, progress, args.again)
+            record = run_experiment(experiment, settings, out, progress)
             # After each, so that whoever interrupts the next one has a page all the same.
             text = page(list(kept_records(out)), out)
             replace_file(out / PAGE, text.encode())

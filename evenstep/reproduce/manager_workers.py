@@ -19,6 +19,7 @@ from evenstep.manager.idl import types
 from evenstep.manager.line import Line, Where
 from evenstep.manager.messages import from_report, from_settings
 from evenstep.manager.settings import Settings
+from evenstep.reproduce.experiment import Skipped
 
 WAIT = 60.0
 
@@ -138,8 +139,10 @@ def manager() -> Iterator[tuple[psutil.Process, str]]:
     )
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().split("listening on ")[1].strip()
-        yield psutil.Process(process.pid), address
+        said = process.stdout.readline().strip()
+        if "listening on " not in said:
+            raise Skipped(f"evenstep manager must listen, got {said!r} and no address")
+        yield psutil.Process(process.pid), said.split("listening on ")[1]
     finally:
         process.terminate()
         process.communicate()

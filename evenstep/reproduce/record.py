@@ -79,16 +79,21 @@ def command_of(name: str, settings: Settings) -> str:
     return f"evenstep reproduce {name}{' --quick' if settings.quick else ''}{data}"
 
 
+def record_file(folder: Path, name: str) -> Path:
+    """Return where the record of an experiment is."""
+    return folder / f"{name}.json"
+
+
 def save_record(folder: Path, record: Record) -> None:
     """Write a record to its file in the folder; whole, or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record.as_json(), indent=1, allow_nan=False)
-    replace_file(folder / f"{record.name}.json", text.encode())
+    replace_file(record_file(folder, record.name), text.encode())
 
 
 def load_record(folder: Path, name: str) -> Record | None:
     """Return the record of an experiment, if the folder has one."""
-    file = folder / f"{name}.json"
+    file = record_file(folder, name)
     if not file.is_file():
         return None
     try:

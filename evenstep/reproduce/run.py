@@ -1,4 +1,4 @@
-"""Running experiments: each once, unless it is to be made again, and each kept when it is done."""
+"""Running experiments: each once, unless that is forgotten, and each kept when it is done."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from evenstep.reproduce.drawing import save_pictures
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, Skipped
 from evenstep.reproduce.experiments import EXPERIMENTS
 from evenstep.reproduce.parts import Parts
-from evenstep.reproduce.record import Record, load_record, made_with, make_record, save_record
+from evenstep.reproduce.record import (
+    Record,
+    load_record,
+    made_with,
+    make_record,
+    record_file,
+    save_record,
+)
 from evenstep.reproduce.result import Result
 
 ALL = "all"
@@ -45,11 +52,9 @@ def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | 
     return record
 
 
-def run(
-    experiment: Experiment, settings: Settings, out: Path, progress: Progress, again: bool = False
-) -> Record:
+def run(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
     """Make an experiment, or take what is finished; the record is in the folder afterwards."""
-    if not again and (record := finished(experiment, settings, out)) is not None:
+    if (record := finished(experiment, settings, out)) is not None:
         return record
     parts, trainings = _parts(experiment, settings, out), _trainings(settings, out)
     kept = replace(settings, parts=Parts(parts), shared=Parts(trainings))
@@ -68,8 +73,13 @@ def run(
 
 
 def forget(experiments: Sequence[Experiment], settings: Settings, out: Path) -> None:
-    """Remove what these experiments have kept, with these settings, for a run that goes on."""
+    """Remove what these experiments have kept with these settings: records, parts, trainings.
+
+    All at once, before the first of them is made anew: if that is interrupted, it can go on.
+    """
     for experiment in experiments:
+        if finished(experiment, settings, out) is not None:
+            record_file(out, experiment.name).unlink()
         _remove(_parts(experiment, settings, out), out)
     if any(experiment.shares for experiment in experiments):
         _remove(_trainings(settings, out), out)

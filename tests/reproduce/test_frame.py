@@ -15,7 +15,7 @@ from evenstep.reproduce.experiments import EXPERIMENTS
 from evenstep.reproduce.page import page
 from evenstep.reproduce.record import load_record
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
-from evenstep.reproduce.run import chosen, run
+from evenstep.reproduce.run import chosen, forget, run
 
 NASTY = "<script>alert('$x$ & y')</script>"
 
@@ -67,7 +67,8 @@ def test_finished_experiment_is_made_again_only_when_asked_to(tmp_path):
     first = run(experiment, Settings(), tmp_path, quiet)
     assert run(experiment, Settings(), tmp_path, quiet) == load_record(tmp_path, "probe")
     assert len(calls) == 1
-    again = run(experiment, Settings(), tmp_path, quiet, again=True)
+    forget([experiment], Settings(), tmp_path)
+    again = run(experiment, Settings(), tmp_path, quiet)
     assert [r.result.tables[0].rows[0]["x"] for r in (first, again)] == [1.0, 2.0]
 
 

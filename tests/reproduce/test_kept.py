@@ -73,13 +73,36 @@ def test_trainings_are_forgotten_with_who_shows_them(tmp_path, shares, again):
     assert made == again
 
 
+def test_making_anew_goes_on_where_it_was_interrupted(tmp_path):
+    one, ones = make_experiment("one")
+    other, others = make_experiment("other")
+    for experiment in (one, other):
+        run(experiment, FULL, tmp_path, quiet)
+    ones.clear(), others.clear()
+    forget([one, other], FULL, tmp_path)
+    run(one, FULL, tmp_path, quiet)
+    # Interrupted here: whoever goes on makes the other anew, and the first no more.
+    for experiment in (one, other):
+        run(experiment, FULL, tmp_path, quiet)
+    assert (ones, others) == ([1, 2], [1, 2])
+
+
+def test_results_of_other_settings_are_not_forgotten(tmp_path):
+    experiment, made = make_experiment()
+    run(experiment, FULL, tmp_path, quiet)
+    made.clear()
+    forget([experiment], QUICK, tmp_path)
+    run(experiment, FULL, tmp_path, quiet)
+    assert made == []
+
+
 def test_folders_of_others_are_left_alone(tmp_path):
     mine = [tmp_path / "parts" / "mine", tmp_path / "trainings" / "mine"]
     for folder in mine:
         folder.mkdir(parents=True)
     experiment, _ = make_experiment(shares=True)
     forget([experiment], FULL, tmp_path)
-    run(experiment, FULL, tmp_path, quiet, again=True)
+    run(experiment, FULL, tmp_path, quiet)
     assert all(folder.is_dir() for folder in mine)
 
 
@@ -113,7 +136,8 @@ def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
     experiment, _ = make_experiment()
     run(experiment, FULL, tmp_path, quiet)
     monkeypatch.setattr("evenstep.reproduce.run.save_pictures", no_matplotlib)
-    run(experiment, FULL, tmp_path, quiet, again=True)
+    forget([experiment], FULL, tmp_path)
+    run(experiment, FULL, tmp_path, quiet)
     record = load_record(tmp_path, "probe")
     assert record is not None
     assert "There is no picture of a plot" in page([record], tmp_path)

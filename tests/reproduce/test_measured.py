@@ -1,10 +1,12 @@
 """What is measured on this machine: figures are there and make sense, whatever they are."""
 
+import sys
+
 import pytest
 
 from evenstep.errors import EvenstepError
 from evenstep.reproduce.experiment import Settings, Skipped
-from evenstep.reproduce.experiments import slowdown
+from evenstep.reproduce.experiments import overhead, slowdown
 from evenstep.reproduce.memory_group import memory_group
 
 pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
@@ -26,6 +28,12 @@ def test_overhead_is_measured_through_a_manager(result):
     for row in rows:
         assert 0 < row["5th percentile"] <= row["95th percentile"]
         assert row["both, share of the iteration"] > 0
+
+
+def test_overhead_is_skipped_where_no_manager_can_be_run(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "echo")
+    with pytest.raises(Skipped, match="evenstep manager must listen, got '-m evenstep manager"):
+        overhead.run(Settings(quick=True), lambda share, text: None)
 
 
 def test_slowdown_is_measured_or_the_reason_is_said(result):
