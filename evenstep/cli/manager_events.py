@@ -31,6 +31,9 @@ class ManagerFollower:
     goes away later, `away` says why, and it is tried again.
     """
 
+    behind = False
+    """What has come is returned at once."""
+
     def __init__(
         self,
         address: tuple[str, int],

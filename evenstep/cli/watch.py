@@ -35,6 +35,10 @@ _SETTLE = 3
 class Source(Protocol):
     """Where records come from."""
 
+    @property
+    def behind(self) -> bool:
+        """Whether more is there already than was returned."""
+
     def poll(self) -> list[Record]: ...
 
 
@@ -108,7 +112,8 @@ def _watch(
             print(f"evenstep: gave up after {patience:g} s: {problem}", file=sys.stderr)
             return 1
         polls_since_end = polls_since_end + 1 if watched.ended else 0
-        time.sleep(_POLL)
+        if not source.behind:
+            time.sleep(_POLL)
     view.end(watched)
     return 0
 
