@@ -9,14 +9,13 @@ import numpy as np
 
 from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import UNLIMITED
+from evenstep.core.split import LARGEST_TOTAL
 from evenstep.errors import InvalidSetting
 
 FEWEST = 3
 """Iterations below which nothing can be said."""
 SHORTEST, LONGEST = 1e-9, 1e9
 """Seconds between which a time is believed: no clock has given others."""
-LARGEST = 10**12
-"""Samples of the largest total that is believed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,10 +53,10 @@ class Observations:
             raise InvalidSetting(
                 f"balancing takes at least 2 workers, got {self.num_workers} ({self._names()})"
             )
-        if not self.num_workers <= self.total <= LARGEST:
+        if not self.num_workers <= self.total <= LARGEST_TOTAL:
             raise InvalidSetting(
                 "the total batch must be at least one sample per worker "
-                f"({self.num_workers}), and at most {LARGEST}, got {self.total}"
+                f"({self.num_workers}), and at most {LARGEST_TOTAL}, got {self.total}"
             )
         known = self.known.sum(axis=0)
         bounds = f"from {SHORTEST:g} to {LONGEST:g} s"
