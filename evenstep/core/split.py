@@ -22,7 +22,7 @@ from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import Limits, check_feasible
 
 LARGEST_TOTAL = 10**12
-"""Samples up to which a split is quick: of more, rounding leaves millions to hand out one by one."""
+"""Samples up to which a split is quick; of more, rounding leaves millions to deal out singly."""
 
 _MARGIN = 1e-9
 """How far, relative to the level, rounding errors may carry it: units closer than this to the
