@@ -77,16 +77,17 @@ def _watch_manager(args: argparse.Namespace) -> int:
     from evenstep.manager.access import (
         DEFAULT_HTTP_PORT,
         client_context,
+        is_loopback,
         parse_address,
         read_token,
     )
 
-    follower = ManagerFollower(
-        parse_address(args.manager, DEFAULT_HTTP_PORT),
-        args.job,
-        read_token(args.token_file) if args.token_file else None,
-        client_context(args.tls_ca) if args.tls_ca else None,
-    )
+    host, port = parse_address(args.manager, DEFAULT_HTTP_PORT)
+    if args.token_file and not args.tls_ca and not is_loopback(host):
+        raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
+    token = read_token(args.token_file) if args.token_file else None
+    tls = client_context(args.tls_ca) if args.tls_ca else None
+    follower = ManagerFollower((host, port), args.job, token, tls)
     try:
         with WatchView(args.every) as view:
             return _watch(follower, view, lambda: _away(follower.away), args.patience)

@@ -12,6 +12,8 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from evenstep.manager.access import authorization
+
 PATIENCE = 40.0
 """Seconds of silence after which a line counts as dead: the manager says something every 15."""
 PAUSE = 1.0
@@ -63,7 +65,7 @@ class ManagerLine:
     def _listen(self) -> None:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": self._last}
         if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
+            headers["Authorization"] = authorization(self._token)
         request = urllib.request.Request(self._url, headers=headers)
         with self._opener.open(request, timeout=PATIENCE) as answer:
             self.problem = None

@@ -114,6 +114,10 @@ def test_names_from_a_log_are_shown_as_they_can_be(printed, tmp_path):
         ((), "give either RUNLOG or --manager HOST:PORT, got neither"),
         (("x", "--manager", "h:1"), "got both"),
         (("x", "--job", "j"), "--job goes with --manager, got a run log"),
+        (
+            ("--manager", "node7:1", "--token-file", "t"),
+            "--tls-ca must be given, so that the token",
+        ),
         (("--manager", "127.0.0.1:1"), "no manager shows its events on 127.0.0.1:1"),
     ],
 )

@@ -58,6 +58,18 @@ def test_a_line_is_tried_again_where_no_manager_answers_or_one_dies_in_an_event(
             line.close()
 
 
+def test_any_letters_of_a_token_reach_the_manager_as_it_reads_them():
+    token = "schlüssel-из-слов"
+    with answering(b"") as (port, asked):
+        line = ManagerLine(f"http://127.0.0.1:{port}", token, None)
+        line.start()
+        try:
+            until(lambda: asked, "the request")
+        finally:
+            line.close()
+    assert f"Authorization: Bearer {token}\r\n".encode() in asked[0]
+
+
 def test_a_redirection_does_not_get_the_token():
     with answering(b"") as (elsewhere, asked):
         answer = f"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:{elsewhere}/\r\n\r\n".encode()
