@@ -117,6 +117,16 @@ def test_events_that_make_no_sense_are_told_and_survived():
     assert "not understood" in (source.problem or "")
 
 
+def test_new_jobs_are_followed_however_many_there_were(monkeypatch):
+    monkeypatch.setattr("evenstep.dashboard.managed.MOST", 2)
+    line = ManagerLine("http://127.0.0.1:1", None, None)
+    source = Managed(line, "manager")
+    for at, name in enumerate("abca"):
+        line.events.put(iteration(at, ["w"], [48], [0.5], time=float(at)) | {"job": name})
+    source.poll()
+    assert [entry.job for entry in source.entries()] == ["a", "c"]
+
+
 @pytest.fixture(scope="module")
 def manager(tmp_path_factory):
     with running(log=tmp_path_factory.mktemp("manager") / "log") as started:
