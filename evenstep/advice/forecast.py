@@ -9,7 +9,8 @@ import numpy as np
 
 from evenstep.core.arrays import Floats, Ints
 from evenstep.core.limits import Limits
-from evenstep.core.split import makespan, split_affine
+from evenstep.core.split import LARGEST_TOTAL, makespan, split_affine
+from evenstep.errors import InfeasibleLimits
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.policies.policy import even_sizes
 from evenstep.runlog.thinning import median
@@ -37,8 +38,13 @@ class Forecast:
         self._filter = FinishFilter.fresh(num_workers)
         self._each: deque[Floats] = deque(maxlen=_LAST)
 
-    def observe(self, sizes: Ints, times: Floats) -> None:
-        """Take what the workers did in an iteration; NaN times are passed over."""
+    def observe(self, sizes: Ints, times: Floats, caps: Ints | None = None) -> None:
+        """Take what the workers did in an iteration; NaN times are passed over.
+
+        `caps` are the limits of the workers, where they are known: the best sizes keep to them.
+        """
+        if caps is not None:
+            self._limits = Limits.of(len(caps), cap=np.maximum(caps, 1))
         worked = (sizes > 0) & (times > 0)
         times = np.where(worked, times, np.nan)
         if self._proportional:
@@ -49,19 +55,26 @@ class Forecast:
     @property
     def plain(self) -> float:
         """Seconds that an iteration would take with even sizes; NaN before all were seen."""
-        return self._time(lambda offsets, slopes: even_sizes(self._total, self._limits))
+        anything = Limits.of(self._limits.num_workers)
+        return self._time(lambda offsets, slopes: even_sizes(self._total, anything))
 
     @property
     def optimum(self) -> float:
-        """Seconds that an iteration would take with the best sizes; NaN before all were seen."""
-        return self._time(
-            lambda offsets, slopes: split_affine(self._total, offsets, slopes, self._limits)
-        )
+        """Seconds that an iteration would take with the best sizes that the limits allow.
+
+        NaN before all were seen, and where the limits leave no room for the total.
+        """
+        try:
+            return self._time(
+                lambda offsets, slopes: split_affine(self._total, offsets, slopes, self._limits)
+            )
+        except InfeasibleLimits:
+            return np.nan
 
     def _time(self, sizes: Callable[[Floats, Floats], Ints]) -> float:
         """Return how long an iteration with these sizes would take."""
         offsets, slopes = self._lines()
-        if np.isnan(slopes).any() or self._total < len(slopes):
+        if np.isnan(slopes).any() or not len(slopes) <= self._total <= LARGEST_TOTAL:
             return np.nan
         return makespan(sizes(offsets, slopes), offsets, slopes)
 

@@ -19,7 +19,7 @@ from evenstep.advice.sizes import given_sizes
 from evenstep.core.arrays import Floats
 from evenstep.errors import DataFileError
 
-_STEP = re.compile(r"ProfilerStep#(\d+)$")
+_STEP = re.compile(r"ProfilerStep#(\d{1,18})$")
 _COLLECTIVE = re.compile(r"(gloo:|nccl:|nccl(Dev)?Kernel)")
 _MICRO = 1e-6
 

@@ -9,10 +9,13 @@ import numpy as np
 
 from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import UNLIMITED
+from evenstep.core.split import LARGEST_TOTAL
 from evenstep.errors import InvalidSetting
 
 FEWEST = 3
 """Iterations below which nothing can be said."""
+SHORTEST, LONGEST = 1e-9, 1e9
+"""Seconds between which a time is believed: no clock has given others."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,13 +53,14 @@ class Observations:
             raise InvalidSetting(
                 f"balancing takes at least 2 workers, got {self.num_workers} ({self._names()})"
             )
-        if self.total < self.num_workers:
+        if not self.num_workers <= self.total <= LARGEST_TOTAL:
             raise InvalidSetting(
                 "the total batch must be at least one sample per worker "
-                f"({self.num_workers}), got {self.total}"
+                f"({self.num_workers}), and at most {LARGEST_TOTAL}, got {self.total}"
             )
         known = self.known.sum(axis=0)
-        rule = f"a worker must have the times of at least {FEWEST} iterations"
+        bounds = f"from {SHORTEST:g} to {LONGEST:g} s"
+        rule = f"a worker must have the times, {bounds}, of at least {FEWEST} iterations"
         require(known >= FEWEST, rule, known, self.workers)
 
     @property
@@ -66,7 +70,7 @@ class Observations:
     @property
     def known(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
         """Whether a worker had a batch, and its time is known."""
-        usable = np.isfinite(self.times) & (self.times > 0) & (self.sizes > 0)
+        usable = (self.times >= SHORTEST) & (self.times <= LONGEST) & (self.sizes > 0)
         known: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = usable
         return known
 

@@ -32,6 +32,9 @@ def look_back(run_log: RunLog) -> Estimates:
 def _look_back(run_log: RunLog, segment: Segment) -> Floats:
     """Return the two estimates of the iterations of a segment, as rows."""
     length, count = segment.times.shape
+    if count == 1:
+        # Who is alone has everything, whatever the sizes: plain BSP and the optimum are the same.
+        return np.stack([segment.iteration_times] * 2)
     unknown = np.full((2, length), np.nan)
     every = max(group_size(length), -(-length * count // _ENTRIES))
     sizes = group_medians(segment.batch_sizes.astype(np.float64), every)
@@ -44,7 +47,7 @@ def _look_back(run_log: RunLog, segment: Segment) -> Floats:
         case = case_of(seen, 1 if seen.sizes_follow else LASTS)
         best = case.best_iteration_times()
     except EvenstepError:
-        # One worker, too few iterations, or limits that were broken: there is nothing to say.
+        # Too few iterations, or limits that were broken: there is nothing to say.
         return unknown
     real = case.times(np.maximum(np.round(sizes), 0).astype(np.int64)).max(axis=1)
     others = np.stack([case.times(case.even).max(axis=1), best])

@@ -21,8 +21,8 @@ from evenstep.advice.sizes import given_sizes
 from evenstep.errors import DataFileError
 
 _HEADING = re.compile(r"GPU (relative|individual) performance:")
-_COUNT = re.compile(r"performing \d+/(\d+) ranks:")
-_SCORE = re.compile(r"Rank=(\d+) Node=(\S+) Score=([0-9.]+)")
+_COUNT = re.compile(r"performing \d+/(\d{1,18}) ranks:")
+_SCORE = re.compile(r"Rank=(\d{1,18}) Node=(\S+) Score=(\d+(?:\.\d+)?|\.\d+)")
 _MOST_RANKS = 100_000
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -47,5 +48,5 @@ def _text(path: Path) -> str:
         if content.startswith(_GZIP):
             content = gzip.decompress(content)
         return content.decode("utf-8-sig")
-    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile) as problem:
+    except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as problem:
         raise DataFileError(f"{path}: times must be text in UTF-8 ({problem})") from None

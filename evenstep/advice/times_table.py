@@ -29,7 +29,15 @@ def observations_of_table(
     >>> observations_of_table("t.csv", text).times[0]
     array([0.1, 0.2])
     """
-    table = csv.DictReader(StringIO(text), skipinitialspace=True)
+    try:
+        return _observations(name, text, batch_sizes)
+    except csv.Error as problem:
+        raise DataFileError(f"{name}: a table of times must be CSV ({problem})") from None
+
+
+def _observations(name: str, text: str, batch_sizes: Sequence[int] | None) -> Observations:
+    # Lines may end as they do anywhere.
+    table = csv.DictReader(StringIO(text, newline=None), skipinitialspace=True)
     columns = [column.strip() for column in table.fieldnames or ()]
     needed = [column for column in COLUMNS if column != "batch_size" or batch_sizes is None]
     missing = [column for column in needed if column not in columns]

@@ -29,6 +29,7 @@ from evenstep.manager.access import (
     check_exposure,
     client_context,
     is_loopback,
+    listening_context,
     parse_address,
     read_token,
 )
@@ -96,6 +97,9 @@ def _source(args: argparse.Namespace) -> Source:
 def _options(args: argparse.Namespace) -> Options:
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
+    if args.tls_cert is not None:
+        # What is wrong with them is said here, and not by the server when it begins.
+        listening_context(args.tls_cert, args.tls_key)
     host, port = parse_address(args.listen, DEFAULT_PORT)
     token = read_token(args.token_file) if args.token_file else None
     return Options(host, port, token, args.tls_cert, args.tls_key)

@@ -9,24 +9,38 @@ import numpy as np
 
 from evenstep.runlog import Header, IterationRow, Record, RunLogParser
 
+PIECE = 2**22
+"""Bytes that are read at once: the records of a whole long log would not fit into memory."""
+
 
 class Follower:
-    """Reads what a run log has grown by since it was last asked; the file may not be there yet."""
+    """Reads what a run log has grown by since it was last asked; the file may not be there yet.
+
+    A file that is another one, or shorter than it was, is a new run log.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
         self._parser = RunLogParser(str(path))
         self._position = 0
+        self._file: int | None = None
+        self.behind = False
+        """Whether the file has more than was read at once."""
 
     def poll(self) -> list[Record]:
-        """Return the new records."""
+        """Return new records: some of them where they are many, none where there are none."""
         try:
             with self._path.open("rb") as file:
+                stat = os.fstat(file.fileno())
+                if stat.st_ino != self._file or stat.st_size < self._position:
+                    self._file, self._position = stat.st_ino, 0
+                    self._parser = RunLogParser(str(self._path))
                 file.seek(self._position)
-                text = file.read()
+                text = file.read(PIECE)
         except FileNotFoundError:
             return []
         self._position += len(text)
+        self.behind = self._position < stat.st_size
         return self._parser.feed(text)
 
 

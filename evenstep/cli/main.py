@@ -138,5 +138,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(message: str) -> int:
-    print(f"evenstep: error: {' '.join(message.splitlines())}", file=sys.stderr)
+    # A message may quote a name from a file, and a terminal obeys control characters.
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.splitlines()))
+    print(f"evenstep: error: {line}", file=sys.stderr)
     return 2

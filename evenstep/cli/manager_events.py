@@ -15,6 +15,7 @@ import numpy as np
 
 from evenstep.core.arrays import Floats
 from evenstep.errors import ManagerUnreachable
+from evenstep.manager.access import authorization
 from evenstep.manager.settings import Settings
 from evenstep.runlog import Event, Header, IterationRow, Record
 
@@ -31,6 +32,9 @@ class ManagerFollower:
     goes away later, `away` says why, and it is tried again.
     """
 
+    behind = False
+    """What has come is returned at once."""
+
     def __init__(
         self,
         address: tuple[str, int],
@@ -40,7 +44,7 @@ class ManagerFollower:
     ) -> None:
         self._address, self._tls = address, tls
         self._path = "/events" if job is None else f"/events?job={quote(job, safe='')}"
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._headers = {} if token is None else {"Authorization": authorization(token)}
         self._job = job
         self._last = "0"
         self._records: queue.SimpleQueue[Record] = queue.SimpleQueue()

@@ -35,6 +35,10 @@ _SETTLE = 3
 class Source(Protocol):
     """Where records come from."""
 
+    @property
+    def behind(self) -> bool:
+        """Whether more is there already than was returned."""
+
     def poll(self) -> list[Record]: ...
 
 
@@ -73,16 +77,17 @@ def _watch_manager(args: argparse.Namespace) -> int:
     from evenstep.manager.access import (
         DEFAULT_HTTP_PORT,
         client_context,
+        is_loopback,
         parse_address,
         read_token,
     )
 
-    follower = ManagerFollower(
-        parse_address(args.manager, DEFAULT_HTTP_PORT),
-        args.job,
-        read_token(args.token_file) if args.token_file else None,
-        client_context(args.tls_ca) if args.tls_ca else None,
-    )
+    host, port = parse_address(args.manager, DEFAULT_HTTP_PORT)
+    if args.token_file and not args.tls_ca and not is_loopback(host):
+        raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
+    token = read_token(args.token_file) if args.token_file else None
+    tls = client_context(args.tls_ca) if args.tls_ca else None
+    follower = ManagerFollower((host, port), args.job, token, tls)
     try:
         with WatchView(args.every) as view:
             return _watch(follower, view, lambda: _away(follower.away), args.patience)
@@ -108,7 +113,8 @@ def _watch(
             print(f"evenstep: gave up after {patience:g} s: {problem}", file=sys.stderr)
             return 1
         polls_since_end = polls_since_end + 1 if watched.ended else 0
-        time.sleep(_POLL)
+        if not source.behind:
+            time.sleep(_POLL)
     view.end(watched)
     return 0
 

@@ -97,6 +97,7 @@ def _title(watched: Watched) -> str:
     parts.append(f"{duration(watched.iteration_time)} now")
     if math.isfinite(watched.plain):
         parts.append(f"plain BSP about {duration(watched.plain)}")
+    if math.isfinite(watched.optimum):
         parts.append(f"optimum about {duration(watched.optimum)}")
     parts.append(f"waiting {watched.latest.waiting_share:.0%}")
     return ", ".join(parts)

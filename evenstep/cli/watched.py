@@ -67,4 +67,4 @@ class Watched:
             proportional = follows_speeds(header.policy)
             self._forecast = Forecast(row.num_workers, header.total, proportional)
         if self._forecast is not None:
-            self._forecast.observe(row.batch_sizes, row.times)
+            self._forecast.observe(row.batch_sizes, row.times, row.caps)

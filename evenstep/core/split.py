@@ -21,6 +21,9 @@ import numpy as np
 from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import Limits, check_feasible
 
+LARGEST_TOTAL = 10**12
+"""Samples up to which a split is quick; of more, rounding leaves millions to deal out singly."""
+
 _MARGIN = 1e-9
 """How far, relative to the level, rounding errors may carry it: units closer than this to the
 level are handed out by comparing their exact finish times, not by rounding down."""

@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from evenstep.dashboard.guard import Guard
 from evenstep.dashboard.source import Source
@@ -49,7 +50,7 @@ def make_app(
         if worker is not None and not (worker.isascii() and worker.isdecimal() and len(worker) < 9):
             return PlainTextResponse("worker must be the number of a worker\n", 400)
         events = stream(source, job, None if worker is None else int(worker), is_over)
-        return StreamingResponse(followers.counted(events), media_type="text/event-stream")
+        return _Followed(followers, events)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -88,10 +89,17 @@ class _Followers:
     def __init__(self) -> None:
         self.count = 0
 
-    async def counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        self.count += 1
+
+class _Followed(StreamingResponse):
+    """A stream that counts from when it is granted, so that many at once are not too many."""
+
+    def __init__(self, followers: _Followers, events: AsyncIterator[bytes]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._followers = followers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._followers.count += 1
         try:
-            async for event in events:
-                yield event
+            await super().__call__(scope, receive, send)
         finally:
-            self.count -= 1
+            self._followers.count -= 1

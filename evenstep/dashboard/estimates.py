@@ -17,7 +17,7 @@ import numpy as np
 from evenstep.core.arrays import Floats, Ints, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.rows import remap_rows
-from evenstep.core.split import split_affine
+from evenstep.core.split import LARGEST_TOTAL, split_affine
 from evenstep.errors import EvenstepError
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import IterationRow
@@ -90,6 +90,8 @@ def _longest(known: FinishFilter, row: IterationRow, times: Floats, sizes: Float
 
 def _best(total: int, known: FinishFilter, row: IterationRow) -> Ints | None:
     """Return the best sizes that the limits allow, None without any."""
+    if total > LARGEST_TOTAL:
+        return None
     cap = UNLIMITED if row.caps is None else np.maximum(row.caps, 1)
     try:
         limits = Limits.of(row.num_workers, minimum=min(1, total // row.num_workers), cap=cap)

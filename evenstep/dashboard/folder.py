@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from stat import S_ISREG
 
 from evenstep.dashboard.log_file import LogFile
 from evenstep.dashboard.source import Entry, Reading, key_of
@@ -102,18 +103,18 @@ class _Found:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.changed = 0.0
-        self._size = -1
+        self._size = self._number = -1
         self._header: Header | None = None
         self._ended = False
 
     def look(self, stat: os.stat_result) -> bool:
         """Look at the file again if it has changed, and say whether it is a run log."""
         if (stat.st_size, stat.st_mtime) != (self._size, self.changed):
-            shrank = stat.st_size < self._size
-            self._size, self.changed = stat.st_size, stat.st_mtime
+            is_other = stat.st_size < self._size or stat.st_ino != self._number
+            self._size, self.changed, self._number = stat.st_size, stat.st_mtime, stat.st_ino
             try:
                 with self.path.open("rb") as file:
-                    if self._header is None or shrank:
+                    if self._header is None or is_other:
                         self._header = _header(file.readline(_FIRST))
                     file.seek(max(0, stat.st_size - _LAST))
                     lines = file.read(_LAST).splitlines()
@@ -136,11 +137,13 @@ class _Found:
 
 
 def _stat(path: Path) -> os.stat_result | None:
+    """Return how a file is, None where there is none: a pipe would keep everybody waiting."""
     try:
-        return path.stat()
+        stat = path.stat()
     except OSError:
         # It went away meanwhile, or is not ours to read.
         return None
+    return stat if S_ISREG(stat.st_mode) else None
 
 
 def _header(line: bytes) -> Header | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evenstep.dashboard.job import Job
 from evenstep.dashboard.skimming import skimmer_for
+from evenstep.dashboard.source import another_run
 from evenstep.errors import RunLogError
 from evenstep.runlog import Header, RunLogParser
 
@@ -23,7 +24,7 @@ class LogFile:
         self._path = path
         self._open: _Reading | None = None
         self.run = 0
-        """Counts the files that were found under this name."""
+        """Another number for every file that is found under this name, and reading of it."""
 
     @property
     def job(self) -> Job | None:
@@ -47,7 +48,7 @@ class LogFile:
                 stat = os.fstat(file.fileno())
                 if self._open is None or not self._open.is_of(stat):
                     self._open = _Reading(self._path.name, stat)
-                    self.run += 1
+                    self.run = another_run(self.run)
                 return self._open.read(file.seek, file.read, stat.st_size)
         except OSError as error:
             if self.job is not None and not isinstance(error, FileNotFoundError):

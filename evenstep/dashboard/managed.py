@@ -15,7 +15,7 @@ from evenstep.errors import EvenstepError
 AT_ONCE = 50
 """Events that are looked at before others get their turn."""
 MOST = 1_000
-"""Jobs: as many as a manager has."""
+"""Jobs that are kept: as many as a manager has at a time."""
 
 
 class Managed:
@@ -50,8 +50,11 @@ class Managed:
             except queue.Empty:
                 return count > 0
             name = data.get("job")
-            if not isinstance(name, str) or (name not in self._jobs and len(self._jobs) >= MOST):
+            if not isinstance(name, str):
                 continue
+            if name not in self._jobs and len(self._jobs) >= MOST:
+                # Jobs come and go: who was heard of longest ago makes room.
+                del self._jobs[min(self._jobs, key=lambda name: self._jobs[name].time)]
             managed = self._jobs.setdefault(name, ManagedJob(name))
             try:
                 managed.hear(data)

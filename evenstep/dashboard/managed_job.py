@@ -10,6 +10,7 @@ import numpy as np
 
 from evenstep.core.arrays import Floats
 from evenstep.dashboard.job import Job
+from evenstep.dashboard.source import another_run
 from evenstep.runlog import Event, Header, IterationRow, Record
 
 Data = Mapping[str, Any]
@@ -57,7 +58,7 @@ class ManagedJob:
         self._take([self._plan(data) if data["event"] == "plan" else self._row(data)])
 
     def _begin(self, data: Data) -> None:
-        self.run += 1
+        self.run = another_run(self.run)
         self._began = float(data["time"])
         settings = self._settings
         header = Header(
@@ -103,6 +104,7 @@ class ManagedJob:
             times=self._in_order(workers, data["times"]),
             waiting=self._in_order(workers, data["waiting"]),
             predicted_speeds=predicted,
+            cpu=self._in_order(workers, data["cpu"]) if _any_known(data.get("cpu")) else None,
         )
 
     def _in_order(self, workers: Sequence[str], values: Sequence[float | None]) -> Floats:
@@ -115,3 +117,8 @@ class ManagedJob:
     def _take(self, records: Iterable[Record]) -> None:
         if self.job is not None:
             self.job.take(records)
+
+
+def _any_known(values: Sequence[float | None] | None) -> bool:
+    """Whether something is known: older managers, and workers without a probe, tell nothing."""
+    return values is not None and any(value is not None for value in values)

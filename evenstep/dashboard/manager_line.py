@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import queue
 import ssl
@@ -10,6 +11,8 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any
+
+from evenstep.manager.access import authorization
 
 PATIENCE = 40.0
 """Seconds of silence after which a line counts as dead: the manager says something every 15."""
@@ -28,7 +31,12 @@ class ManagerLine:
         self._url = f"{url}/events"
         self._token = token
         # No proxy: the manager is named by its address, and a token is nobody else's business.
-        handlers = [urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)]
+        # No redirection either: it would take the token along.
+        handlers = [
+            urllib.request.ProxyHandler({}),
+            urllib.request.HTTPSHandler(context=context),
+            _NoRedirection(),
+        ]
         self._opener = urllib.request.build_opener(*handlers)
         self._last = "0"
         self._closed = threading.Event()
@@ -49,14 +57,15 @@ class ManagerLine:
             except urllib.error.HTTPError as error:
                 hint = "; its token is needed" if error.code == 401 else ""
                 self.problem = f"the manager answers {error.code} {error.reason}{hint}"
-            except (OSError, ValueError) as error:
-                self.problem = f"the manager cannot be reached: {getattr(error, 'reason', error)}"
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                # Also where something else listens there, or dies in the middle of an event.
+                self.problem = f"the manager cannot be reached: {_why(error)}"
             self._closed.wait(PAUSE)
 
     def _listen(self) -> None:
         headers = {"Accept": "text/event-stream", "Last-Event-ID": self._last}
         if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
+            headers["Authorization"] = authorization(self._token)
         request = urllib.request.Request(self._url, headers=headers)
         with self._opener.open(request, timeout=PATIENCE) as answer:
             self.problem = None
@@ -66,6 +75,17 @@ class ManagerLine:
                 self.events.put(data)
                 if self._closed.is_set():
                     return
+
+
+def _why(error: Exception) -> object:
+    return getattr(error, "reason", str(error)) or type(error).__name__
+
+
+class _NoRedirection(urllib.request.HTTPRedirectHandler):
+    """Takes a redirection for the error that it is: a manager never sends one."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
 
 
 def parse(lines: Iterable[bytes]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -61,6 +62,17 @@ class Source(Protocol):
 
     def read(self, key: str) -> Reading | None:
         """Return a job, and go on reading it for a while; None where there is none yet."""
+
+
+def another_run(before: int = 0) -> int:
+    """Return a number for a run that no run before has had, also of an earlier dashboard.
+
+    A page that comes back after a while must see that what it knows is of another reading.
+
+    >>> another_run(2**52) - 2**52
+    1
+    """
+    return max(before + 1, time.time_ns() // 1_000_000)
 
 
 def key_of(name: str) -> str:

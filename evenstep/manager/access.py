@@ -84,6 +84,15 @@ def bearer(header: str) -> str:
     return text if scheme.lower() == "bearer" else ""
 
 
+def authorization(token: str) -> str:
+    """Return the header that gives a token, with letters as HTTP carries them.
+
+    >>> bearer(authorization("schlüssel-schlüssel"))
+    'schlüssel-schlüssel'
+    """
+    return f"Bearer {token}".encode().decode("latin-1")
+
+
 def names_this_machine(host: str) -> bool:
     """Whether a Host header, with or without a port, names what only this machine can reach.
 
@@ -98,7 +107,13 @@ def names_this_machine(host: str) -> bool:
 
 def read_token(path: str | Path) -> str:
     """Return the token in a file, without the white space around it."""
-    token = Path(path).read_text(encoding="utf-8").strip()
+    try:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise InvalidSetting(f"a token must be text in UTF-8, got other bytes in {path}") from None
+    if not token.isprintable():
+        # No header can carry it, and who tries would quote it.
+        raise InvalidSetting(f"a token must be one line of printable letters, got more in {path}")
     if len(token) < SHORTEST_TOKEN:
         # What it is stays unsaid, also when it is wrong.
         raise InvalidSetting(

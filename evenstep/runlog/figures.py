@@ -146,9 +146,9 @@ def figures_of(
 
 
 def _typical(times: Floats) -> float | None:
-    """Return the median of what is known, None where nothing is."""
-    typical = float(median(times, axis=0)) if len(times) else math.nan
-    return typical if math.isfinite(typical) else None
+    """Return the median of what is known, None where that is less than half of it."""
+    known = times[np.isfinite(times)]
+    return float(np.median(known)) if len(known) and 2 * len(known) >= len(times) else None
 
 
 def _name_of(plain: RunLog) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from evenstep.core.arrays import Floats
+from evenstep.errors import InvalidSetting
 from evenstep.runlog.iteration_row import IterationRow
 from evenstep.runlog.picture import waiting_of
 
@@ -65,7 +66,7 @@ class TensorBoard:
     """Writes scalars with a SummaryWriter, one in `every` iterations."""
 
     def __init__(self, writer: Any, every: int = 1) -> None:
-        self._writer, self._every = writer, every
+        self._writer, self._every = writer, _checked(every)
 
     def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
         if row.iteration % self._every == 0:
@@ -83,7 +84,7 @@ class WeightsAndBiases:
     """
 
     def __init__(self, run: Any, every: int = 1) -> None:
-        self._run, self._every = run, every
+        self._run, self._every = run, _checked(every)
 
     def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
         if row.iteration % self._every == 0:
@@ -97,7 +98,7 @@ class MLflow:
     """Logs metrics to the active run of MLflow, one in `every` iterations."""
 
     def __init__(self, mlflow: Any, every: int = 1) -> None:
-        self._mlflow, self._every = mlflow, every
+        self._mlflow, self._every = mlflow, _checked(every)
 
     def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
         if row.iteration % self._every == 0:
@@ -105,6 +106,12 @@ class MLflow:
 
     def close(self) -> None:
         pass
+
+
+def _checked(every: int) -> int:
+    if every < 1:
+        raise InvalidSetting(f"every must be at least 1 iteration, got {every}")
+    return every
 
 
 def _named(scalars: Mapping[str, float]) -> dict[str, float]:

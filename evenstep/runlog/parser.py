@@ -35,6 +35,7 @@ class RunLogParser:
         self._name = name
         self._rest = b""
         self._line = 0
+        self._rows = 0
         self._last_iteration = -1
         self._damage: RunLogError | None = None
         self.header: Header | None = None
@@ -106,7 +107,11 @@ class RunLogParser:
 
     def _is_skipped(self, line: bytes) -> bool:
         """Whether a line is a row, as our writer begins them, that is not looked at."""
-        if self.every == 1 or not line.startswith(_ROW) or self._line % self.every == 0:
+        if not line.startswith(_ROW):
+            return False
+        # Rows are counted, not lines: where a plan follows every row, every other line is one.
+        self._rows += 1
+        if self._rows % self.every == 0:
             return False
         self.num_skipped += 1
         return True

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.advice import advise, case_of_cluster, observations_of
+from evenstep.advice import Observations, advise, case_of_cluster, observations_of
 from evenstep.clusters.named import make_cluster
 from evenstep.core.limits import Limits
 from evenstep.core.split import makespan, split_affine
@@ -106,13 +106,27 @@ def test_advice_on_a_cluster_is_its_own_optimum():
     [
         ({"sizes": [[8]] * 5, "offsets": [0.1], "slopes": [0.1]}, "at least 2 workers, got 1"),
         ({"total": 1}, "at least one sample per worker"),
-        ({"sizes": [[8, 8]] * 2}, "times of at least 3 iterations, got 2 for worker w0"),
+        ({"total": 2**53}, "at most 1000000000000, got 9007199254740992"),
+        ({"offsets": [1e300, 0.1]}, "from 1e-09 to 1e[+]09 s, .* got 0 for worker w0"),
+        ({"slopes": [1e-320] * 2, "offsets": [0.0] * 2}, "from 1e-09 .* got 0 for worker w0"),
+        ({"sizes": [[8, 8]] * 2}, "of at least 3 iterations, got 2 for worker w0"),
     ],
 )
 def test_too_little_is_refused(changes, message):
     given = {"offsets": [0.1, 0.1], "slopes": [0.01, 0.01], "sizes": [[8, 8]] * 5} | changes
     with pytest.raises(ValueError, match=message):
         seen(**given)
+
+
+@pytest.mark.timeout(20)
+def test_times_that_no_clock_has_given_are_unknown():
+    good = seen([0.0, 0.0], [0.01, 0.02], [[8, 8]] * 20)
+    times = good.times.copy()
+    times[12:, 0], times[3, 1] = 1e-320, 1e300
+    odd = Observations(good.workers, good.sizes, times, good.total)
+    assert advise(odd).balanced.value == pytest.approx(advise(good).balanced.value)
+    extreme = seen([0.0, 0.0], [1e-10, 1e7], [[50, 50]] * 20)
+    assert advise(extreme).batch_sizes == [99, 1]
 
 
 @pytest.mark.parametrize(("source", "expected"), [("measured", 18), ("simulated", 20)])

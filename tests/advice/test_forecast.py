@@ -23,6 +23,21 @@ def test_balanced_run_still_knows_what_plain_bsp_would_take():
     assert forecast.optimum == pytest.approx(0.21, rel=0.1)
 
 
+def test_optimum_keeps_to_limits_and_plain_bsp_knows_none():
+    forecast = Forecast(2, total=32)
+    for caps, optimum in ((None, 0.13), ([12, 99], 0.40), ([12, 12], math.nan)):
+        known = None if caps is None else np.array(caps)
+        forecast.observe(np.array([16, 16]), np.array([0.08, 0.32]), known)
+        assert forecast.optimum == pytest.approx(optimum, nan_ok=True)
+        assert forecast.plain == pytest.approx(0.32)
+
+
+def test_totals_that_no_job_has_are_not_split():
+    forecast = Forecast(2, total=2**53)
+    forecast.observe(np.array([2**52, 2**52]), np.array([0.1, 0.2]))
+    assert math.isnan(forecast.plain) and math.isnan(forecast.optimum)
+
+
 def test_sizes_that_follow_speeds_do_not_pass_for_overhead():
     """Sizes are proportional to speeds, so that times never change: lines would be flat."""
     rng = np.random.default_rng(0)

@@ -44,12 +44,17 @@ def test_long_runs_have_an_estimate_for_every_iteration():
     assert np.isfinite(estimates.plain).all()
 
 
-def test_where_nothing_can_be_told_there_is_nothing():
+def test_who_is_alone_takes_what_plain_bsp_and_the_optimum_take():
     alone = log_of(
         *rows([[16, 16]] * 5),
         Event("leave", 5, worker="w1", workers=["w0"]),
         *(row(k, [32], [0.3]) for k in range(5, 9)),
     )
     estimates = look_back(alone)
-    assert np.isfinite(estimates.plain[:5]).all() and np.isnan(estimates.plain[5:]).all()
+    assert np.isfinite(estimates.plain[:5]).all()
+    assert estimates.plain[5:].tolist() == estimates.optimum[5:].tolist() == [0.3] * 4
+
+
+def test_where_nothing_can_be_told_there_is_nothing():
+    assert np.isnan(look_back(log_of(*rows([[16, 16]] * 2))).plain).all()
     assert look_back(log_of()).plain.shape == (0,)

@@ -61,6 +61,11 @@ def test_table_has_sizes_times_and_total(write):
     assert seen.sizes.tolist() == [[8, 16]] * 4
 
 
+def test_lines_of_a_table_may_end_as_they_do_anywhere(write):
+    for end in ("\r\n", "\r"):
+        assert read_times([write(TABLE.replace("\n", end))]).times.tolist() == [[0.1, 0.4]] * 4
+
+
 def test_columns_may_come_in_any_order_with_others_between_and_rows_missing(write):
     lines = ["seconds, iteration ,host,worker,batch_size"]
     lines += [f"0.{w},{k},h,{w},8" for w in (1, 2) for k in range(5) if (w, k) != (2, 0)]
@@ -120,6 +125,11 @@ def test_straggler_log_gives_relative_times(write):
     assert seen.times == pytest.approx(np.array([[0.5, 1.0]] * 3))
 
 
+def test_a_score_may_end_a_sentence(write):
+    seen = read_times([write(REPORT.replace("0.50", "0.50."))], [8])
+    assert seen.times[0].tolist() == [0.5, 1.0]
+
+
 def test_one_straggler_report_is_enough_and_unlisted_ranks_are_told(write):
     text = """GPU relative performance:
  Worst performing 1/8 ranks:
@@ -162,6 +172,9 @@ def test_mistakes_in_a_table_are_named_with_their_place(write, line, message):
         ([trace(0, 20), trace(0, 30)], "one trace, got two of rank 0"),
         ([TABLE, TABLE], "must all be traces"),
         ([REPORT.replace("0.50", "1.50")], "above 0, up to 1, got 1.5 for 1"),
+        ([REPORT.replace("Rank=1 ", f"Rank={'1' * 18} ")], "at most 100000 ranks"),
+        ([TABLE + "a" * 200_000 + ",9,8,1\n"], "must be CSV (field larger than"),
+        ([gzip.compress(b"")[:10] + b"\x07" + b"\0" * 20], "must be text in UTF-8"),
     ],
 )
 def test_what_cannot_be_read_is_refused(write, texts, message):

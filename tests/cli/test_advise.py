@@ -61,6 +61,12 @@ def test_hostile_names_are_shown_as_they_can_be(printed, tmp_path):
     assert "\x1b" not in said and "\u202e" not in said and "[bold]" in said
 
 
+def test_hostile_names_are_told_in_errors_as_they_can_be(refused, tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(workers=("\x1b[31mx",)), row(0, [32], [0.1])))
+    assert refused(path) == "balancing takes at least 2 workers, got 1 (?[31mx)"
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

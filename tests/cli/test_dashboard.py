@@ -28,6 +28,8 @@ def log(tmp_path):
         ([".", "--manager", "127.0.0.1:7412"], "--manager must come without"),
         ([".", "--manager-ca", "ca.pem"], "must come with --manager"),
         ([".", "--tls-cert", "cert.pem"], "must be given together"),
+        ([".", "--tls-cert", "no.pem", "--tls-key", "no.pem"], "a certificate and its key, got"),
+        ([".", "--tls-cert", __file__, "--tls-key", __file__], "a certificate and its key, got"),
         ([".", "--listen", "0.0.0.0:0"], "must listen on loopback"),
         ([".", "--listen", "nonsense:port"], "a port must be a number"),
     ],
@@ -38,6 +40,18 @@ def test_what_is_wrong_is_said_in_one_line(capsys, words, problem):
     assert out == ""
     assert problem in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("token", [TOKEN.encode() + b"\nmore", b"\xff" * 20])
+def test_a_token_that_no_header_can_carry_is_refused_and_not_told(capsys, tmp_path, token):
+    path = tmp_path / "token"
+    path.write_bytes(token)
+    words = ["--manager", "127.0.0.1:1", "--manager-token-file", str(path)]
+    assert main(["dashboard", *words]) == 2
+    err = capsys.readouterr().err
+    assert "a token must be" in err
+    assert TOKEN not in err
+    assert "xff" not in err
 
 
 def test_a_token_for_a_far_manager_needs_tls(capsys, tmp_path):

@@ -236,3 +236,17 @@ def test_what_is_no_run_log_is_refused(log, capsys, text, message):
     assert main(["report", str(log(text))]) == 2
     out, err = capsys.readouterr()
     assert out == "" and message in err and "Traceback" not in err
+
+
+def test_a_run_that_was_at_the_optimum_all_along_is_when_one_worker_is_left(printed, log):
+    path = log(
+        text_of(
+            header(policy="equal_finish"),
+            *(row(k, [24, 8], [0.24, 0.24], waiting=[0.0, 0.0]) for k in range(10)),
+            Event("leave", 10, worker="w1", workers=["w0"]),
+            *(row(k, [32], [0.32], waiting=[0.0]) for k in range(10, 40)),
+        )
+    )
+    figures = json.loads(printed(path, "--json"))
+    assert figures["after"]["iteration_time"] == figures["plain_estimate"] == 0.32
+    assert figures["above_optimum"] == pytest.approx(0, abs=1e-6)

@@ -7,8 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from evenstep.cli import following
 from evenstep.cli.main import main
 from evenstep.cli.manager_events import ManagerFollower
+from evenstep.cli.watched import Watched
 from evenstep.errors import ManagerUnreachable
 from evenstep.manager.access import parse_address
 from evenstep.runlog import Event, Header, RunLogWriter
@@ -63,6 +65,37 @@ def test_log_that_grows_is_followed_to_its_end(printed, tmp_path):
     assert lines[-1] == "The run has ended: done."
 
 
+def test_log_is_read_a_piece_at_a_time(printed, log, monkeypatch):
+    whole = printed(log).splitlines()
+    monkeypatch.setattr(following, "PIECE", 100)
+    follower = following.Follower(log)
+    pieces = [follower.poll()]
+    while follower.behind:
+        pieces.append(follower.poll())
+    assert len(pieces) == -(-log.stat().st_size // 100)
+    assert sum(map(len, pieces)) == 10
+    assert printed(log, "--every", "1000").splitlines()[-2:] == whole
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+def test_log_that_is_written_anew_is_a_new_run(tmp_path, shorter):
+    path, other = tmp_path / "run.jsonl", tmp_path / "other"
+    path.write_text(text_of(header(job="first"), *rows(8)))
+    follower, watched = following.Follower(path), Watched()
+    watched.take(follower.poll())
+    assert (watched.name, watched.latest.iteration) == ("first (simulated)", 7)
+    other.write_text(text_of(header(job="second"), *rows(2 if shorter else 12)))
+    if shorter:
+        path.write_bytes(other.read_bytes())
+    else:
+        other.replace(path)
+    watched.take(follower.poll())
+    assert (watched.name, watched.latest.iteration) == (
+        "second (simulated)",
+        1 if shorter else 11,
+    )
+
+
 def test_log_that_never_comes_is_given_up(tmp_path, capsys):
     assert main(["watch", str(tmp_path / "none"), "--patience", "0.3"]) == 1
     assert "gave up after 0.3 s" in capsys.readouterr().err
@@ -81,6 +114,10 @@ def test_names_from_a_log_are_shown_as_they_can_be(printed, tmp_path):
         ((), "give either RUNLOG or --manager HOST:PORT, got neither"),
         (("x", "--manager", "h:1"), "got both"),
         (("x", "--job", "j"), "--job goes with --manager, got a run log"),
+        (
+            ("--manager", "node7:1", "--token-file", "t"),
+            "--tls-ca must be given, so that the token",
+        ),
         (("--manager", "127.0.0.1:1"), "no manager shows its events on 127.0.0.1:1"),
     ],
 )

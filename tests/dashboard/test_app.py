@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from evenstep.dashboard.app import make_app
+from evenstep.dashboard.app import MOST_FOLLOWERS, make_app
 from evenstep.dashboard.folder import Folder
 from evenstep.dashboard.static import load
 from evenstep.dashboard.stream import COURSE, Page, stream
 from evenstep.runlog import Event
-from tests.dashboard.asgi import get, send
+from tests.dashboard.asgi import ask, get, send
 from tests.runlog.examples import header, row, text_of
 
 TOKEN = "correct-horse-battery"
@@ -92,6 +92,23 @@ def test_where_others_can_reach_it_the_token_is_what_counts(folder):
 @pytest.mark.parametrize("worker", ["-1", "x", "1.5", "٣", "9" * 50])
 def test_a_worker_must_be_a_number(folder, worker):
     assert get(app_for(folder), f"/api/stream?worker={worker}").status == 400
+
+
+def test_so_many_follow_at_a_time_and_no_more_also_if_all_come_at_once(folder):
+    over = False
+    app = make_app(folder, is_over=lambda: over)
+
+    async def follow_all(count):
+        nonlocal over
+        over = False
+        asked = [asyncio.create_task(ask(app, "/api/stream")) for _ in range(count)]
+        await asyncio.sleep(0.1)
+        over = True
+        return sorted(answer.status for answer in await asyncio.gather(*asked))
+
+    for _ in range(2):
+        statuses = asyncio.run(follow_all(MOST_FOLLOWERS + 3))
+        assert statuses == [200] * MOST_FOLLOWERS + [503] * 3
 
 
 def news_of(folder, page, now):

@@ -1,6 +1,9 @@
 """Folders of run logs: which there are, in which state, and which of them are read."""
 
 import os
+import time
+
+import pytest
 
 from evenstep.dashboard.folder import KEPT, RESCAN, SILENT, Folder
 from evenstep.runlog import Event
@@ -73,10 +76,35 @@ def test_only_what_somebody_looks_at_is_read_and_not_for_ever(tmp_path):
     read_all(folder)
     assert reading.job.num_iterations == 2
     clock.now += KEPT + 1
+    time.sleep(0.002)
     folder.poll()
     again = folder.read(entry.key)
     assert again is not None
     assert again.job is not reading.job
+    # The page forgets what it knew: a log that has grown long is skimmed, and counts otherwise.
+    assert again.run != reading.run
+
+
+def test_a_log_in_the_place_of_another_is_listed_as_what_it_is(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(job="first"), row(0)))
+    folder, clock, _ = folder_at(tmp_path)
+    folder.poll()
+    other = tmp_path / "other"
+    other.write_text(text_of(header(job="second"), row(0), row(1)))
+    other.replace(path)
+    clock.now += RESCAN
+    folder.poll()
+    assert [entry.job for entry in folder.entries()] == ["second"]
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "folder.jsonl").mkdir()
+    folder, _, _ = folder_at(tmp_path)
+    folder.poll()
+    assert folder.entries() == []
 
 
 def test_a_single_file_is_a_folder_of_one(tmp_path):

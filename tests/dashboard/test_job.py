@@ -164,3 +164,10 @@ def test_estimates_go_on_when_workers_change():
     )
     assert job.estimates.plain == pytest.approx(0.32)
     assert job.estimates.optimum == pytest.approx(0.32)
+
+
+@pytest.mark.timeout(10)
+def test_a_total_that_no_job_has_keeps_nobody_waiting():
+    job = Job(header(total=2**53))
+    job.take(row(k, [2**52, 2**52], [0.1, 0.2]) for k in range(10))
+    assert view.now(job)["optimum"] is None

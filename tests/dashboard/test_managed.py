@@ -1,6 +1,7 @@
 """Jobs of a manager: its events as if they were a run log, and a real manager behind them."""
 
 import json
+import time
 
 import pytest
 
@@ -79,10 +80,29 @@ def test_members_are_who_the_events_are_about_whatever_their_order():
 
 
 def test_a_job_that_goes_back_is_another_run():
-    managed = hear(CREATED, iteration(7, ["a"], [48], [0.5]), iteration(3, ["a"], [48], [0.5]))
-    assert managed.run == 2
+    managed = hear(CREATED, iteration(7, ["a"], [48], [0.5]))
+    first = managed.run
+    managed.hear(iteration(3, ["a"], [48], [0.5]))
+    assert managed.run > first
     assert managed.job is not None
     assert [one.row.iteration for one in managed.job.recent] == [3]
+
+
+def test_a_dashboard_that_begins_again_tells_of_another_run():
+    first = hear(CREATED, *(iteration(k, ["a"], [48], [0.5]) for k in range(3))).run
+    time.sleep(0.002)
+    # It hears only the last events again, so that its count of iterations is another one.
+    assert hear(CREATED, iteration(2, ["a"], [48], [0.5])).run > first
+
+
+def test_cpu_is_shown_where_it_is_told():
+    told = iteration(0, ["b", "a"], [24, 24], [0.5, 0.25]) | {"cpu": [0.5, None]}
+    silent = iteration(1, ["b", "a"], [24, 24], [0.5, 0.25]) | {"cpu": [None, None]}
+    managed = hear(CREATED, plan(0, 0, ["a", "b"], [24, 24]), told)
+    assert managed.job is not None
+    assert view.now(managed.job)["last"]["cpu"] == [None, 0.5]
+    managed.hear(silent)
+    assert view.now(managed.job)["last"]["cpu"] is None
 
 
 def test_events_that_make_no_sense_are_told_and_survived():
@@ -95,6 +115,16 @@ def test_events_that_make_no_sense_are_told_and_survived():
     assert source.poll()
     assert [entry.job for entry in source.entries()] == ["j"]
     assert "not understood" in (source.problem or "")
+
+
+def test_new_jobs_are_followed_however_many_there_were(monkeypatch):
+    monkeypatch.setattr("evenstep.dashboard.managed.MOST", 2)
+    line = ManagerLine("http://127.0.0.1:1", None, None)
+    source = Managed(line, "manager")
+    for at, name in enumerate("abca"):
+        line.events.put(iteration(at, ["w"], [48], [0.5], time=float(at)) | {"job": name})
+    source.poll()
+    assert [entry.job for entry in source.entries()] == ["a", "c"]
 
 
 @pytest.fixture(scope="module")

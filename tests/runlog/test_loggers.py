@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenstep.errors import InvalidSetting
 from evenstep.runlog.loggers import MLflow, TensorBoard, WeightsAndBiases, scalars_of
 from tests.runlog.examples import row
 
@@ -88,3 +89,9 @@ def test_real_tensorboard_reads_what_is_written(tmp_path):
     events.Reload()
     told = events.Scalars("evenstep/iteration_time")
     assert [(event.step, round(event.value, 6)) for event in told] == [(k, 0.2) for k in range(4)]
+
+
+@pytest.mark.parametrize("logger", [TensorBoard, WeightsAndBiases, MLflow])
+def test_every_no_iteration_is_refused_when_the_logger_is_made(logger):
+    with pytest.raises(InvalidSetting, match="every must be at least 1 iteration, got 0"):
+        logger(None, every=0)

@@ -41,7 +41,7 @@ export class Stream {
 
   async listen(generation) {
     const stop = this.stop;
-    const headers = this.token ? { Authorization: `Bearer ${this.token}` } : {};
+    const headers = this.token ? { Authorization: `Bearer ${asBytes(this.token)}` } : {};
     let watch = setTimeout(() => stop.abort(), SILENCE);
     try {
       const answer = await fetch(`/api/stream?${this.query}`, { headers, signal: stop.signal, cache: "no-store" });
@@ -79,4 +79,9 @@ export class Stream {
     }
     return rest;
   }
+}
+
+// A header takes bytes: letters go as UTF-8, as the server reads them.
+function asBytes(text) {
+  return String.fromCharCode(...new TextEncoder().encode(text));
 }
