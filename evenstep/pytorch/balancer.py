@@ -43,17 +43,17 @@ from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_making import make_local_loader
 from evenstep.pytorch.local_migration import Lent
-from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.memory import BatchLimit, peak_memory
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.pytorch.rider import Seat
 from evenstep.pytorch.settling import settle
 from evenstep.pytorch.straggler import Checkpoint, Restart
 from evenstep.pytorch.timers import make_timer
-from evenstep.pytorch.weighing import Weighing, as_count
+from evenstep.pytorch.weighing import Weighing, as_count, as_number
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.job import check_coordinator, name_in
 from evenstep.training.making import make_boundary
+from evenstep.training.meeting import mean_over_workers
 from evenstep.training.recording import Log
 from evenstep.training.reporting import Reporter
 from evenstep.training.settings import Settings, choose_predictor, choose_sizes
@@ -117,9 +117,10 @@ class Balancer:
         )  # fmt: skip
         self.side_group = side_group(group)
         self._handed = Handed()
+        self.meeting = GroupMeeting(self.side_group, self._handed)
         device = next(model.parameters()).device
         self._settings = settings = settle(
-            settings, model, self.fewest, comm_hook, checkpoint, coordinator, name, self.side_group
+            settings, model, self.fewest, comm_hook, checkpoint, coordinator, name, self.meeting
         )
         self._restart = Restart(checkpoint, self.worker, self.side_group)
         self._limit = BatchLimit(
@@ -132,11 +133,10 @@ class Balancer:
         )
         chosen = settings.make_policy(device.type)
         self._lag = 1 if device.type == "cuda" else 0
-        members = gather_names(name_in(coordinator, name), device, self.side_group)
+        members = gather_names(name_in(coordinator, name), device, self.meeting)
         self._boundary = make_boundary(
-            settings, chosen, members, coordinator,
-            GroupMeeting(self.side_group, self._handed), self._away,
-            self._lag, log, source,
+            settings, chosen, members, coordinator, self.meeting, self._away, self._lag, log,
+            source,
         )  # fmt: skip
         self._reporter = Reporter(
             # A coordinator predicts for all workers.
@@ -199,9 +199,8 @@ class Balancer:
         Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`, and the
         settings of a DataLoader. All workers must call it.
         """
-        meeting = GroupMeeting(self.side_group, self._handed)
         note = self._boundary.account.note
-        lent = Lent(self._seat, self._away, self._timer.spoil, note, meeting)
+        lent = Lent(self._seat, self._away, self._timer.spoil, note, self.meeting)
         return make_local_loader(self, partition, lent, settings)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
@@ -268,7 +267,7 @@ class Balancer:
         """
         weight = self._now.batch.samples if count is None else self._counted(count)
         with self._away():
-            return mean_over_workers(value, weight, self.side_group, self._handed)
+            return mean_over_workers(as_number(value), weight, self.meeting)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.

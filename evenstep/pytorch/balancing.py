@@ -9,6 +9,7 @@ import torch.distributed as dist
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.pytorch.iteration import Iteration
+from evenstep.training.meeting import Meeting
 
 
 class Balancing(Protocol):
@@ -35,6 +36,11 @@ class Balancing(Protocol):
     @property
     def side_group(self) -> dist.ProcessGroup:
         """The group in which the workers exchange CPU tensors."""
+        ...
+
+    @property
+    def meeting(self) -> Meeting:
+        """All workers, as they tell each other what is no gradient."""
         ...
 
     @property

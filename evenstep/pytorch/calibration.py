@@ -11,12 +11,11 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
@@ -29,6 +28,7 @@ from evenstep.measure.timer import Clock
 from evenstep.pytorch.fetching import Packing, Samples, seeded_randomness
 from evenstep.pytorch.order import count_samples
 from evenstep.pytorch.sharded_model import is_fully_sharded
+from evenstep.training.meeting import Meeting, tell
 
 _LEAST_SLOPE = 0.05
 """A slope is at least this part of t / x, and at most t / x: overhead cannot be negative."""
@@ -124,16 +124,15 @@ def fit_line(sizes: Sequence[int], times: Sequence[float]) -> Line:
     return Line(level - slope * middle, slope)
 
 
-def gather_lines(measure: Callable[[], Line], group: dist.ProcessGroup) -> tuple[Line, ...]:
+def gather_lines(measure: Callable[[], Line], meeting: Meeting) -> tuple[Line, ...]:
     """Measure on all workers and return all lines; where one worker fails, all of them stop."""
-    mine: Line | str
+    mine: tuple[float, float] | str
     failure: Exception | None = None
     try:
-        mine = measure()
+        mine = astuple(measure())
     except Exception as error:
         mine, failure = f"{type(error).__name__}: {error}", error
-    everybody: list[Line | str] = [""] * dist.get_world_size(group)
-    dist.all_gather_object(everybody, mine, group=group)
+    everybody = tell(meeting, mine)
     if failure is not None:
         raise failure
     for worker, theirs in enumerate(everybody):
@@ -141,7 +140,7 @@ def gather_lines(measure: Callable[[], Line], group: dist.ProcessGroup) -> tuple
             raise CalibrationFailed(
                 f"the calibration must succeed on all workers, got {theirs} on worker {worker}"
             )
-    return tuple(line for line in everybody if isinstance(line, Line))
+    return tuple(Line(*line) for line in everybody)
 
 
 def split_by_lines(total: int, lines: Sequence[Line], limits: Limits) -> Ints:

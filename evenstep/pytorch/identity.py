@@ -5,19 +5,18 @@ from __future__ import annotations
 import platform
 
 import torch
-import torch.distributed as dist
 
+from evenstep.training.meeting import Meeting, tell
 from evenstep.training.names import choose_names
 
 
-def gather_names(name: str | None, device: torch.device, group: dist.ProcessGroup) -> list[str]:
+def gather_names(name: str | None, device: torch.device, meeting: Meeting) -> list[str]:
     """Return the names of all workers: as they were given, or by host and device.
 
     Several on one device are told apart by a number, in the order of their ranks. All workers
     must call it.
     """
-    everybody: list[tuple[str | None, str]] = [(None, "")] * dist.get_world_size(group)
-    dist.all_gather_object(everybody, (name, _host_and_device(device)), group=group)
+    everybody = tell(meeting, [name, _host_and_device(device)])
     return choose_names([given for given, _ in everybody], [found for _, found in everybody])
 
 

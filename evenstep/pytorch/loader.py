@@ -19,11 +19,11 @@ from evenstep.core.arrays import Ints
 from evenstep.core.dealing import borrow, deal, num_iterations, sizes_within, slice_of
 from evenstep.core.plan import Plan
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.counting import Counts
 from evenstep.pytorch.fetching import Key, Packing, Samples
 from evenstep.pytorch.order import Order
 from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
+from evenstep.training.meeting import require_agreement
 
 if TYPE_CHECKING:
     from evenstep.pytorch.balancing import Balancing
@@ -233,7 +233,7 @@ def make_loader(
 ) -> BalancedLoader:
     """Return the loader of a balancer; all workers must have given the same settings."""
     loader = BalancedLoader(balancer, dataset, **settings)
-    require_agreement(loader.common_settings, balancer.side_group)
+    require_agreement(loader.common_settings, balancer.meeting)
     loader.check()
     return loader
 

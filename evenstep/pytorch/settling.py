@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.coordination import JobCoordinator
-from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.checks import check_hook
 from evenstep.pytorch.compatibility import check_normalisation
 from evenstep.pytorch.exchange import UserHook
 from evenstep.pytorch.straggler import Checkpoint, check_straggler
 from evenstep.training.job import agreed_job, of_job
+from evenstep.training.meeting import Meeting, require_agreement
 from evenstep.training.settings import Settings
 from evenstep.training.sizes import check_sizes
 
@@ -24,7 +23,7 @@ def settle(
     checkpoint: Checkpoint | None,
     coordinator: JobCoordinator | None,
     name: str | None,
-    group: dist.ProcessGroup,
+    meeting: Meeting,
 ) -> Settings:
     """Return the settings of all workers, with those of a job; raise where something is wrong."""
     # Before anything else is checked: who stops here alone leaves the others waiting.
@@ -33,8 +32,8 @@ def settle(
         "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
         "checkpoint": checkpoint is not None,
     }
-    require_agreement(settings.agreed() | beside | agreed_job(coordinator, name), group)
-    num_workers = dist.get_world_size(group)
+    require_agreement(settings.agreed() | beside | agreed_job(coordinator, name), meeting)
+    num_workers = meeting.num_workers
     if coordinator is not None:
         settings = of_job(settings, coordinator, num_workers, fewest)
     check_sizes(settings.total, settings.minimum, num_workers)

@@ -28,7 +28,6 @@ from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.measure.timer import Clock
 from evenstep.policies import Static
 from evenstep.policies.policy import even_sizes
-from evenstep.pytorch.agreement import require_agreement
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm
 from evenstep.pytorch.calibration import (
     Line,
@@ -41,13 +40,15 @@ from evenstep.pytorch.calibration import (
 )
 from evenstep.pytorch.checks import MARK, check_sharded_model, side_group
 from evenstep.pytorch.exchange import Share
+from evenstep.pytorch.group_meeting import GroupMeeting
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.iteration import Iteration
 from evenstep.pytorch.loader import BalancedLoader, make_loader
-from evenstep.pytorch.means import mean_over_workers
 from evenstep.pytorch.sharded_model import mesh_of
 from evenstep.pytorch.trail import Trail
+from evenstep.pytorch.weighing import as_number
 from evenstep.pytorch.weighing_watch import WeighingWatch
+from evenstep.training.meeting import mean_over_workers, require_agreement
 from evenstep.training.sizes import check_sizes
 
 
@@ -85,13 +86,15 @@ class ShardedBalancer:
         self._maximum = maximum
         self._clock = clock
         self.side_group = side_group(self._group)
+        self._handed = Handed()
+        self.meeting = GroupMeeting(self.side_group, self._handed)
         # Before anything else is checked: who stops here alone leaves the others waiting.
         require_agreement(
             {
                 "total": total, "shares": None if shares is None else tuple(shares),
                 "minimum": self.minimum, "maximum": maximum, "granularity": granularity,
             },
-            self.side_group,
+            self.meeting,
         )  # fmt: skip
         check_sizes(total, self.minimum, self.num_workers)
         self._limits = _limits(self.num_workers, self.minimum, maximum, granularity)
@@ -102,7 +105,6 @@ class ShardedBalancer:
         self.iteration = 0
         """k: iterations whose weighed loss went backward."""
         self._trail = Trail()
-        self._handed = Handed()
         self._nothing = Share(np.zeros(self.num_workers, dtype=np.int64), self.worker)
         self._now = self._idle()
         self._watch = WeighingWatch(model, lambda: self._now)
@@ -169,13 +171,13 @@ class ShardedBalancer:
 
         The plan holds from the next iteration on. All workers must call it, at the same time.
         """
-        require_agreement({"repeats": repeats}, self.side_group)
-        self._trail.check(self.side_group, self._handed)
+        require_agreement({"repeats": repeats}, self.meeting)
+        self._trail.check(self.meeting)
         require_whole("repeats", repeats)
         replica = Replica(make_model, loss_of, dataset, collate_fn, self._clock)
-        lines = gather_lines(partial(self._measure, replica, sizes, repeats), self.side_group)
+        lines = gather_lines(partial(self._measure, replica, sizes, repeats), self.meeting)
         planned = split_by_lines(self.total, lines, self._limits)
-        require_agreement({"calibrated sizes": planned.tolist()}, self.side_group)
+        require_agreement({"calibrated sizes": planned.tolist()}, self.meeting)
         self.lines = lines
         self._adopt(planned, "calibration")
         return self._plan
@@ -185,7 +187,7 @@ class ShardedBalancer:
 
         Of the loss as it was before `weigh`. All workers must call it.
         """
-        return mean_over_workers(value, self._now.batch.samples, self.side_group, self._handed)
+        return mean_over_workers(as_number(value), self._now.batch.samples, self.meeting)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -193,7 +195,7 @@ class ShardedBalancer:
         For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
         All workers must call it, and must have trained on the same iterations.
         """
-        self._trail.check(self.side_group, self._handed)
+        self._trail.check(self.meeting)
         average_buffers(self._model, self.batch_size / self.total, self._group, self._handed)
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import zlib
 
-import torch
-import torch.distributed as dist
+import numpy as np
 
 from evenstep.errors import DivergedPlans
-from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.iteration import Iteration
+from evenstep.training.meeting import Meeting
 from evenstep.transports.slots import digest
 
 
@@ -24,13 +23,11 @@ class Trail:
         digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
         self._hash = zlib.crc32(digested, self._hash)
 
-    def check(self, group: dist.ProcessGroup, handed: Handed) -> None:
+    def check(self, meeting: Meeting) -> None:
         """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
-        everybody = torch.zeros(dist.get_world_size(group), dtype=torch.int64)
-        everybody[dist.get_rank(group)] = self._hash
-        dist.all_reduce(handed.watch(everybody), group=group)
-        for worker, theirs in enumerate(everybody.tolist()):
-            if theirs != everybody[0]:
+        hashes = meeting.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
+        for worker, theirs in enumerate(hashes):
+            if theirs != hashes[0]:
                 raise DivergedPlans(
                     "all workers must use the same plan for the same samples, but worker "
                     f"{worker} and worker 0 did not; do all workers go through the same epochs, "

@@ -26,7 +26,7 @@ from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.training.making import make_boundary
-from evenstep.training.meeting import Meeting, require_agreement
+from evenstep.training.meeting import Meeting, mean_over_workers, require_agreement
 from evenstep.training.names import introduce
 from evenstep.training.recording import Log
 from evenstep.training.reporting import Reporter
@@ -192,10 +192,7 @@ class Loop:
         All workers must call it. It waits for all of them, which does not count as work.
         """
         with self.away():
-            # A worker without samples has nothing to say, and its mean may be no number.
-            said = [value * self.samples if self.samples else 0.0, self.samples]
-            summed = self.meeting.everybody(np.array(said, dtype=np.float64)).sum(axis=0)
-            return float(summed[0] / summed[1])
+            return mean_over_workers(value, self.samples, self.meeting)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""

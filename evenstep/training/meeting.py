@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -51,6 +52,18 @@ def tell(meeting: Meeting, value: Any) -> list[Any]:
     rows = meeting.everybody(row).astype(np.uint8)
     heard = zip(rows, lengths, strict=True)
     return [json.loads(bytes(theirs[:length]).decode()) for theirs, length in heard]
+
+
+def mean_over_workers(value: float, weight: float, meeting: Meeting) -> float:
+    """Return the mean of all workers' values, by their weights; NaN without any weight.
+
+    >>> mean_over_workers(3.0, 8, Alone())
+    3.0
+    """
+    # A worker without samples has nothing to say, and its mean may be no number.
+    said = np.array([value * weight if weight else 0.0, weight], dtype=np.float64)
+    summed = meeting.everybody(said).sum(axis=0)
+    return float(summed[0] / summed[1]) if summed[1] else math.nan
 
 
 def require_agreement(settings: Mapping[str, Any], meeting: Meeting) -> None:

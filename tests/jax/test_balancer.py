@@ -15,7 +15,7 @@ from evenstep.errors import EvenstepError
 from evenstep.jax import Balancer
 from evenstep.runlog import read
 from tests.jax.setup import arrays_of, balanced, cycle, data, joined_batches, losses, net
-from tests.training.test_loop import SpeedTimer
+from tests.training.timers import SpeedTimer
 
 pytestmark = pytest.mark.distributed
 

@@ -15,41 +15,20 @@ import mxnet as mx
 from mxnet import autograd, gluon
 
 import evenstep
-from evenstep.measure.timer import Measurement
 from evenstep.mxnet import Balancer
 from tests.mxnet import tasks
+from tests.training.timers import SpeedTimer
 
 NUM_ITERATIONS = 50
 
 
-class SwingingTimer:
-    """A timer of emulated speeds that change all the time, so that batch sizes do."""
-
-    def __init__(self, worker):
-        self._worker, self._count, self._samples, self._done = worker, 0, 0, None
-
-    def start(self): ...
-    def pause(self): ...
-    def resume(self): ...
-    def reported(self): ...
-    def keep(self): ...
-    def spoil(self): ...
-
-    def batch(self, batch_size):
-        self._samples = batch_size
-
-    def stop(self):
-        self._count += 1
-        speed = 1 + (3 * self._count + 2 * self._worker) % 5
-        self._done = Measurement(self._samples, 100 * self._samples / speed)
-
-    def finished(self):
-        done, self._done = self._done, None
-        return done
+def swinging(worker):
+    """Make a timer of speeds that change all the time, so that batch sizes do."""
+    return SpeedTimer(lambda count: (1 + (3 * count + 2 * worker) % 5) / 100)
 
 
 def make_balancer(store, **settings):
-    made = {"predictor": "memoryless", "timer": SwingingTimer(store.rank), "summary": False}
+    made = {"predictor": "memoryless", "timer": swinging(store.rank), "summary": False}
     return Balancer(store, tasks.TOTAL, **{**made, **settings})
 
 

@@ -89,10 +89,15 @@ def test_model_and_balancer_leave_memory_once_dropped(workers):
 def drop_only_the_balancer():
     """Train on after the names of balancer and loader are gone; return whether it goes on."""
     model = DistributedDataParallel(net(torch.float64))
-    batches = list(Balancer(model, 16, summary=False).loader(data(16, torch.float64)))
+    balancer = Balancer(model, 16, summary=False)
+    batches = list(balancer.loader(data(16, torch.float64)))
+    dropped = weakref.ref(balancer)
+    del balancer
     gc.collect()
     for samples, labels in batches:
         F.cross_entropy(model(samples), labels).backward()
+    # What runs in its background must not run on in the tests that follow.
+    cast(Balancer, dropped()).close()
     return model.module[0].weight.grad is not None
 
 

@@ -18,7 +18,7 @@ from evenstep.tensorflow.vectors import Layout
 from tests.tensorflow.cluster import NUM_WORKERS, free_ports
 from tests.tensorflow.setup import data, distance, gradients_of, net, note_reports, parameters
 from tests.tensorflow.test_loop import NUM_SAMPLES, TOTAL, fit_alone
-from tests.training.test_loop import SpeedTimer
+from tests.training.timers import SpeedTimer
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(180)]
 

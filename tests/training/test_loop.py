@@ -1,42 +1,20 @@
 """The loop of a worker: the same promises for every framework that is built on it."""
 
+import math
+
 import numpy as np
 import pytest
 
 from evenstep.errors import DivergedPlans, InvalidSetting
-from evenstep.measure.timer import Measurement
 from evenstep.runlog import read
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop, batches
 from evenstep.training.meeting import Alone, require_agreement, tell
 from tests.training.threads import ThreadMeeting, together
+from tests.training.timers import SpeedTimer
 
 SPEEDS = (4.0, 2.0, 1.0)
 TOTAL = 70
-
-
-class SpeedTimer:
-    """A timer that says how long a worker of a given speed takes."""
-
-    def __init__(self, speed):
-        self._speed, self._samples, self._done = speed, 0, None
-
-    def start(self): ...
-    def pause(self): ...
-    def resume(self): ...
-    def reported(self): ...
-    def keep(self): ...
-    def spoil(self): ...
-
-    def batch(self, batch_size):
-        self._samples = batch_size
-
-    def stop(self):
-        self._done = Measurement(self._samples, self._samples / self._speed)
-
-    def finished(self):
-        done, self._done = self._done, None
-        return done
 
 
 def train(meeting: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
@@ -191,3 +169,9 @@ def test_a_log_that_cannot_be_written_stops_all_workers(tmp_path):
         return meeting.worker
 
     assert together(3, work) == [0, 1, 2]
+
+
+def test_a_mean_over_nothing_is_no_number():
+    loop = Loop(Alone(), 8, framework="threads", summary=False)
+    assert math.isnan(loop.mean(1.0))
+    loop.close()
