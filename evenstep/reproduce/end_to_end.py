@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -32,14 +33,18 @@ class Scale:
     workload: str | None
     """None: the paper's own net."""
     optimizer: str
-    updates: int
-    evaluate_every: int
+    updates: Mapping[str, int]
+    """Of each model."""
+    evaluations: int
+    """In the course of them."""
     seeds: tuple[int, ...]
 
 
-QUICK = Scale("mlp", "sgd:learning_rate=0.3", 60, 3, (0,))
-FULL = Scale(None, "sgd:learning_rate=0.01", 200, 10, (0,))
-EVERYTHING = Scale(None, "sgd:learning_rate=0.01", 2_000, 25, (0,))
+QUICK = Scale("mlp", "sgd:learning_rate=0.3", dict.fromkeys(MODELS, 60), 20, (0,))
+_SOME = {"cifarnet": 60, "resnet32": 40, "inception_v3": 200}
+FULL = Scale(None, "sgd:learning_rate=0.01", _SOME, 20, (0,))
+"""As many updates as two cores make in an hour or two, under all schemes."""
+EVERYTHING = Scale(None, FULL.optimizer, dict.fromkeys(MODELS, 2_000), 80, (0,))
 """With all of CIFAR-10: some 80 epochs."""
 
 
@@ -71,8 +76,8 @@ def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
         workload,
         model,
         optimizer=scale.optimizer,
-        iterations=scale.updates,
-        evaluate_every=scale.evaluate_every,
+        iterations=scale.updates[model],
+        evaluate_every=scale.updates[model] // scale.evaluations,
     )
     runs = train(model, comparison, SCHEMES, scale.seeds, settings.shared, progress)
     ends = [trained.best for trained in runs[BSP]]

@@ -33,7 +33,8 @@ class Standardise(nn.Module):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return (x - self.mean) / self.deviation
+        # The order in which convolutions are quickest on CPUs.
+        return ((x - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
 
 
 class CentreCrop(nn.Module):
