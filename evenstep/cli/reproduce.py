@@ -3,7 +3,8 @@
 Every experiment says what of it is measured on this machine, runs in virtual time or is emulated,
 and why it differs from the paper. With --quick all of them run on data that come along, in some
 minutes; otherwise they take their time. What is finished is kept in the folder: a run that was
-interrupted goes on where it was. At the end there is one page, index.html; docs/reproduce.md.
+interrupted goes on where it was. At the end there is one page, index.html, and its tables and
+claims as results.md; docs/reproduce.md.
 
 examples:
   evenstep reproduce --list
@@ -24,13 +25,14 @@ from evenstep.cli.stopping import told_to_stop
 from evenstep.core.archive import replace_file
 from evenstep.reproduce.data import Data
 from evenstep.reproduce.experiment import Settings
+from evenstep.reproduce.markdown import markdown
 from evenstep.reproduce.page import page
 from evenstep.reproduce.run import chosen, forget, kept_records
 from evenstep.reproduce.run import run as run_experiment
 
 DEFAULT_OUT, DEFAULT_QUICK_OUT = Path("out/reproduce"), Path("out/reproduce-quick")
 """Two, so that a quick run does not overwrite what took hours."""
-PAGE = "index.html"
+PAGE, MARKDOWN = "index.html", "results.md"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,8 +70,9 @@ def run(args: argparse.Namespace) -> int:
             progress = display.begin(experiment.name)
             record = run_experiment(experiment, settings, out, progress)
             # After each, so that whoever interrupts the next one has a page all the same.
-            text = page(list(kept_records(out)), out)
-            replace_file(out / PAGE, text.encode())
+            kept = list(kept_records(out))
+            replace_file(out / PAGE, page(kept, out).encode())
+            replace_file(out / MARKDOWN, markdown(kept).encode())
             records.append(record)
             display.end(record)
     if args.json:

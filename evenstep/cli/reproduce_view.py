@@ -14,9 +14,9 @@ from rich.text import Text
 
 from evenstep.reproduce.experiment import Experiment
 from evenstep.reproduce.experiment import Progress as Tell
-from evenstep.reproduce.page import cell
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS
+from evenstep.reproduce.wording import cell, tally
 
 _WIDTH = 160
 """Of the result, where there is no terminal."""
@@ -44,7 +44,9 @@ class Display:
         """Note that an experiment has ended."""
         self._bars.advance(self._all)
         if not self._bars.disable:
-            self._bars.console.print(Text(f"{record.name}: {_tally(record)}"))
+            reason = f": {record.result.skipped}" if record.result.skipped else ""
+            said = f"{record.name}: {tally(record)}{reason}, {record.seconds:g} s"
+            self._bars.console.print(Text(said))
 
 
 @contextmanager
@@ -98,13 +100,6 @@ def print_record(record: Record) -> None:
         console.print(Text(f"{holds} ({claim.of}): {claim.text}{why}"))
     for difference in result.differences:
         console.print(Text(f"differs: {difference}"))
-
-
-def _tally(record: Record) -> str:
-    if record.result.skipped:
-        return f"skipped: {record.result.skipped}"
-    holding = sum(claim.holds for claim in record.result.claims)
-    return f"{holding} of {len(record.result.claims)} claims hold, {record.seconds:g} s"
 
 
 def _console() -> Console:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from evenstep.reproduce.drawing import picture_file
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS, PAPER, Claim, Plot, Table
+from evenstep.reproduce.wording import TITLE, about, cell, tally
 from evenstep.runlog.document import document, embedded
 
-TITLE = "The paper's evaluation, re-made"
 _STYLE = """
 th, td { overflow-wrap: normal; white-space: normal; padding: .3rem .5rem }
 th { vertical-align: bottom } td:first-child { min-width: 7rem }
@@ -27,7 +26,7 @@ def page(records: Sequence[Record], pictures: Path) -> str:
     links = "".join(
         f'<tr><td><a href="#{escape(r.name)}">{escape(r.name)}</a></td>'
         f"<td>{escape(r.of_paper)}</td><td>{escape(KINDS[r.kind])}</td>"
-        f"<td>{escape(_tally(r))}</td></tr>"
+        f"<td>{escape(tally(r))}</td></tr>"
         for r in records
     )
     head = "<tr><th>experiment</th><th>of the paper</th><th>its figures are</th><th>claims</th>"
@@ -44,20 +43,8 @@ def page(records: Sequence[Record], pictures: Path) -> str:
     )
 
 
-def _tally(record: Record) -> str:
-    if record.result.skipped:
-        return "skipped"
-    holding = sum(claim.holds for claim in record.result.claims)
-    return f"{holding} of {len(record.result.claims)} hold"
-
-
 def _section(record: Record, pictures: Path) -> str:
     result = record.result
-    seeds = f", seeds {', '.join(map(str, result.seeds))}" if result.seeds else ""
-    about = (
-        f"{record.command}{seeds}; {record.date}, {record.seconds:g} s on {record.machine}, "
-        f"Evenstep {record.made_with.get('version')}, data {_data(record)}"
-    )
     body = (
         f"<p>Skipped: {escape(result.skipped)}</p>"
         if result.skipped
@@ -73,14 +60,8 @@ def _section(record: Record, pictures: Path) -> str:
         f'<section id="{escape(record.name)}">'
         f"<h2>{escape(record.name)}: {escape(record.title)}</h2>"
         f'<p class="source">{escape(record.of_paper)}; {escape(KINDS[record.kind])}</p>'
-        f'<p class="pale">{escape(about)}</p>{body}</section>'
+        f'<p class="pale">{escape(about(record))}</p>{body}</section>'
     )
-
-
-def _data(record: Record) -> str:
-    data = record.made_with.get("data") or {}
-    names = f"found: {', '.join(map(str, data.values()))}" if data else "that come along"
-    return f"{names}{', quick' if record.made_with.get('quick') else ''}"
 
 
 def _claims(claims: Sequence[Claim]) -> str:
@@ -126,20 +107,3 @@ def _plot(plot: Plot, picture: Path) -> str:
         missing = f"{picture.name} is not there; drawing it takes matplotlib"
         return f"<p>There is no picture of {escape(plot.title)}: {escape(missing)}</p>"
     return f"<p>{embedded(picture.read_bytes(), plot.title)}</p>"
-
-
-def cell(value: Any) -> str:
-    """Return a figure as it is shown in tables.
-
-    >>> cell(0.12345), cell(1234567.0), cell(None), cell([89, 21]), cell(True)
-    ('0.1235', '1234567', '-', '89 / 21', 'yes')
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list | tuple):
-        return " / ".join(map(cell, value))
-    if isinstance(value, float):
-        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-    return str(value)

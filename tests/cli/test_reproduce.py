@@ -65,9 +65,23 @@ def test_tables_claims_and_reasons_are_printed(printed, probes, tmp_path):
 def test_results_plots_and_page_are_in_the_folder(printed, probes, tmp_path):
     printed("probe", "--out", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {
-        "probe.json", "probe-1.svg", "index.html"
+        "probe.json", "probe-1.svg", "index.html", "results.md"
     }  # fmt: skip
     assert "a table" in (tmp_path / "index.html").read_text()
+
+
+def test_markdown_has_tables_claims_and_reasons(printed, probes, tmp_path):
+    printed("--quick", "--out", tmp_path)
+    lines = (tmp_path / "results.md").read_text().splitlines()
+    assert {
+        "**a table** (virtual time, simulated)",
+        "| what | time | time, paper |",
+        "| x | 0.25 | 0.5 |",
+        "- **does not hold** (paper): It rains. Why: the sun shines.",
+        "- It was another day.",
+        "Skipped: it is not allowed here",
+    } <= set(lines)
+    assert any("`evenstep reproduce probe --quick" in line for line in lines)
 
 
 def test_json_holds_all_results(figures, probes, tmp_path):

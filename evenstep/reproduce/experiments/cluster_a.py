@@ -19,10 +19,10 @@ from evenstep.reproduce.end_to_end import (
     trainings,
 )
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, part_of
-from evenstep.reproduce.page import cell
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.training import Runs, over
 from evenstep.reproduce.without_v100s import without_v100s
+from evenstep.reproduce.wording import cell
 
 _HARDWARE = {("resnet32", ALG_2): 0.63, ("resnet32", BALANCED): 0.63}
 """Per-update time over BSP's: LB-BSP is 37 % faster with ResNet-32."""

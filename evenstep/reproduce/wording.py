@@ -1,0 +1,49 @@
+"""How results are put into words, wherever they are shown: page, Markdown, terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from evenstep.reproduce.record import Record
+
+TITLE = "The paper's evaluation, re-made"
+
+
+def tally(record: Record) -> str:
+    """Return how many of the claims hold."""
+    if record.result.skipped:
+        return "skipped"
+    holding = sum(claim.holds for claim in record.result.claims)
+    return f"{holding} of {len(record.result.claims)} claims hold"
+
+
+def about(record: Record) -> str:
+    """Return how somebody makes it again: command, seeds, date, machine, version and data."""
+    seeds = f", seeds {', '.join(map(str, record.result.seeds))}" if record.result.seeds else ""
+    return (
+        f"{record.command}{seeds}; {record.date}, {record.seconds:g} s on {record.machine}, "
+        f"Evenstep {record.made_with.get('version')}, data {_data(record)}"
+    )
+
+
+def _data(record: Record) -> str:
+    data = record.made_with.get("data") or {}
+    names = f"found: {', '.join(map(str, data.values()))}" if data else "that come along"
+    return f"{names}{', quick' if record.made_with.get('quick') else ''}"
+
+
+def cell(value: Any) -> str:
+    """Return a figure as it is shown in tables.
+
+    >>> cell(0.12345), cell(1234567.0), cell(None), cell([89, 21]), cell(True)
+    ('0.1235', '1234567', '-', '89 / 21', 'yes')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " / ".join(map(cell, value))
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
