@@ -41,7 +41,7 @@ class Scale:
 
 
 QUICK = Scale("mlp", "sgd:learning_rate=0.3", dict.fromkeys(MODELS, 60), 20, (0,))
-_SOME = {"cifarnet": 60, "resnet32": 40, "inception_v3": 200}
+_SOME = {"cifarnet": 60, "resnet32": 30, "inception_v3": 200}
 FULL = Scale(None, "sgd:learning_rate=0.01", _SOME, 20, (0,))
 """As many updates as two cores make in an hour or two, under all schemes."""
 EVERYTHING = Scale(None, FULL.optimizer, dict.fromkeys(MODELS, 2_000), 80, (0,))

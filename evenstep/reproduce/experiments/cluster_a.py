@@ -222,7 +222,7 @@ _DIFFERENCES = [
     "A quick run takes the gradients of a net with one hidden layer on scikit-learn's digits, and "
     "a learning rate of 0.3; a full one those of the paper's nets (Inception-V3: of a small net of "
     "its kind) with 0.01, as in the paper: with all of CIFAR-10 for 2,000 updates, otherwise for "
-    "40 to 200, which two cores make in an hour or two.",
+    "30 to 200, which two cores make in an hour or two.",
     "The paper does not say what learning rate a single gradient has under ASP and SSP. With 1/n "
     "of BSP's, as is usual here, they need hardly more updates; with the whole one, they may never "
     "get there.",
