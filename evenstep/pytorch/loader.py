@@ -23,6 +23,7 @@ from evenstep.pytorch.counting import Counts
 from evenstep.pytorch.fetching import Key, Packing, Samples
 from evenstep.pytorch.order import Order
 from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
+from evenstep.training.epochs import LENGTH, check_place
 from evenstep.training.meeting import require_agreement
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class BalancedLoader:
     def common_settings(self) -> dict[str, Any]:
         """What must be the same on all workers."""
         return {
-            "dataset length": self.num_samples,
+            LENGTH: self.num_samples,
             **self._common,
             "drop_last": self._drop_last,
             "seed": self._seed,
@@ -169,24 +170,25 @@ class BalancedLoader:
         state: dict[str, Any] = {
             "epoch": self._epoch,
             "position": self._position,
-            "total": self._balancer.total,
-            "seed": self._seed,
+            **self._kept,
         }
         sampled = self._order.sampled(self._epoch)
         if sampled is not None:
             state["order"] = torch.from_numpy(sampled)
         return state
 
+    @property
+    def _kept(self) -> dict[str, int]:
+        total = self._balancer.total
+        return {"seed": self._seed, "total": total, LENGTH: self.num_samples}
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was made, also with another number of workers.
 
-        What remains of the epoch is dealt out to whoever is there. Seed and total must be the same.
+        What remains of the epoch is dealt out to whoever is there. Seed and total must be the same,
+        and in mid-epoch the number of samples.
         """
-        for what, got in (("seed", self._seed), ("total", self._balancer.total)):
-            if state[what] != got:
-                raise InvalidSetting(
-                    f"the loader's {what} must be that of the checkpoint, {state[what]}, got {got}"
-                )
+        check_place(state, self._kept)
         self._epoch, self._position = state["epoch"], state["position"]
         self.under_way = None
         self._order.restore(self._epoch, state["order"].numpy() if "order" in state else None)

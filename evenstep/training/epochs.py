@@ -13,6 +13,8 @@ from evenstep.core.dealing import borrow, deal, num_iterations, shuffled, sizes_
 from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 
+LENGTH = "dataset length"
+
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
@@ -69,7 +71,7 @@ class Epochs:
     def common_settings(self) -> dict[str, Any]:
         """What must be the same on all workers."""
         return {
-            "dataset length": self.num_samples,
+            LENGTH: self.num_samples,
             "shuffle": self._shuffle,
             "seed": self._seed,
             "drop_last": self._drop_last,
@@ -112,17 +114,16 @@ class Epochs:
         return {
             "epoch": self.epoch,
             "position": self.position,
-            "total": self.total,
-            "seed": self._seed,
+            **self._kept,
         }
+
+    @property
+    def _kept(self) -> dict[str, int]:
+        return {"seed": self._seed, "total": self.total, LENGTH: self.num_samples}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was made, also with another number of workers."""
-        for what, got in (("seed", self._seed), ("total", self.total)):
-            if state[what] != got:
-                raise InvalidSetting(
-                    f"the {what} must be that of the checkpoint, {state[what]}, got {got}"
-                )
+        check_place(state, self._kept)
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
 
     def _order_of(self, epoch: int) -> Ints:
@@ -133,3 +134,25 @@ class Epochs:
             )  # fmt: skip
             self._order = (epoch, order)
         return self._order[1]
+
+
+def check_place(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Raise InvalidSetting unless the settings of a loader are those of a checkpoint.
+
+    The data set may have grown since, but not in mid-epoch: the order would be another one.
+
+    >>> saved = {"epoch": 3, "position": 7, "seed": 0, "total": 64, "dataset length": 1000}
+    >>> check_place(saved | {"position": 0}, {"seed": 0, "dataset length": 1200})
+    >>> check_place(saved, {"seed": 0, "dataset length": 1200})
+    Traceback (most recent call last):
+    ...
+    evenstep.errors.InvalidSetting: the loader's dataset length must be that of the checkpoint,
+    1000, got 1200 in mid-epoch
+    """
+    for what, got in settings.items():
+        where = " in mid-epoch" if what == LENGTH else ""
+        if state[what] != got and (state["position"] or not where):
+            raise InvalidSetting(
+                f"the loader's {what} must be that of the checkpoint, {state[what]}, got {got}"
+                f"{where}"
+            )

@@ -87,12 +87,14 @@ def test_predictors_remember_the_speed_of_their_worker(workers):
     assert workers.run(predictions, count=2, names=("b", "c"), state=state) == [None, None]
 
 
-def test_other_seed_or_total_is_refused(workers):
+def test_other_seed_total_or_data_set_is_refused(workers):
     state = workers.run(run, count=2, names=("a", "b"), stop=2)[0][2]
     for failure in workers.failures(mismatch, state=state, seed=1):
         assert failure.message == "the loader's seed must be that of the checkpoint, 0, got 1"
     for failure in workers.failures(mismatch, state=state, total=48):
         assert failure.message == "the loader's total must be that of the checkpoint, 24, got 48"
+    for failure in workers.failures(mismatch, state=state):
+        assert "dataset length must be that of the checkpoint, 221, got 100" in failure.message
 
 
 def mismatch(state, seed=0, total=TOTAL):

@@ -120,6 +120,14 @@ def test_epochs_go_on_where_a_checkpoint_was_made():
         Epochs(20, 6, seed=2).load_state_dict(epochs.state_dict())
 
 
+def test_data_set_may_grow_between_epochs_but_not_in_mid_epoch():
+    epochs, grown = Epochs(20, 6), Epochs(24, 6)
+    grown.load_state_dict(epochs.state_dict())
+    epochs.advance()
+    with pytest.raises(InvalidSetting, match="of the checkpoint, 20, got 24 in mid-epoch"):
+        grown.load_state_dict(epochs.state_dict())
+
+
 def test_an_epoch_has_an_iteration():
     with pytest.raises(InvalidSetting, match="at least one iteration, got 5 samples"):
         Epochs(5, 6, drop_last=True)
