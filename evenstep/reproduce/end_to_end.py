@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ class Scale:
     updates: Mapping[str, int]
     """Of each model."""
     evaluations: int
-    """In the course of them."""
+    """In the course of them, at most."""
     seeds: tuple[int, ...]
 
 
@@ -77,7 +78,7 @@ def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
         model,
         optimizer=scale.optimizer,
         iterations=scale.updates[model],
-        evaluate_every=scale.updates[model] // scale.evaluations,
+        evaluate_every=math.ceil(scale.updates[model] / scale.evaluations),
     )
     runs = train(model, comparison, SCHEMES, scale.seeds, settings.shared, progress)
     ends = [trained.best for trained in runs[BSP]]

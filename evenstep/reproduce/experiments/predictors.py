@@ -237,7 +237,7 @@ _DIFFERENCES = [
     "the next, and what predictors differ by is how they take noise and spikes. Scenario P, "
     "whose usage tells the coming speed, is where the paper's ranking shows.",
     "The paper trains NARX on 500 samples and reuses models; it does not say what without. Here "
-    "NARX without reuse loses much of its lead, and a prototype of ours lost to EMA altogether.",
+    "NARX is worse without reuse, in some scenarios by much, and a prototype of ours lost to EMA.",
     "Which of ARIMA, RNN and LSTM is next to EMA is not the paper's order everywhere.",
     "`narx, models of a former run` was trained on seeds of its own (scored seed + 1000): other "
     "noise, and with the trace's full data other machines.",
