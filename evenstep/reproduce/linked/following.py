@@ -31,7 +31,7 @@ class Linked:
     times: Floats
     """t, (iteration, worker), in real seconds, as the workers measured it."""
     samples: Ints
-    """Those that gradients were computed of, in the order in which they were pushed."""
+    """Those of the batches whose gradients came, in the order in which they came."""
     accuracy: float
     """Of the test samples, at the end."""
     difference: float

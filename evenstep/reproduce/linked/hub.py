@@ -17,13 +17,12 @@ from evenstep.engines.replica import use_threads
 from evenstep.manager.endpoint import Bounds, Connection
 from evenstep.reproduce.linked.crew import Member, crew
 from evenstep.reproduce.linked.idl import MAX_FRAME
+from evenstep.reproduce.linked.link import DEGRADED
 from evenstep.reproduce.linked.service import TrainingService
 from evenstep.reproduce.linked.training import WORKLOAD, Training
 from evenstep.reproduce.linked.witness import difference, train_alone
 from evenstep.workloads.named import make_workload
 
-DEGRADED = 1
-"""The M60."""
 _READ = 256 * 1024
 """Bytes that are read at once."""
 
@@ -52,9 +51,11 @@ async def _serve(
 ) -> None:
     """Serve all workers until the training is over; raises what went wrong."""
 
+    degraded = next(member for member in members if member.name == DEGRADED)
+
     def before(iteration: int) -> None:
         if iteration == change_at:
-            members[DEGRADED].link.degrade()
+            degraded.link.degrade()
 
     service = TrainingService(training, len(members), iterations, before)
     connections: set[Connection] = set()

@@ -10,6 +10,8 @@ from evenstep.reproduce.linked.isolation import NEEDS
 
 RATES = ("100mbit", "25mbit")
 """Of a line, and of one that is degraded: a hundredth of the paper's 10 and 2.5 Gbit/s."""
+DEGRADED = "M60"
+"""The worker whose line is degraded on the way."""
 
 
 def check_commands() -> None:

@@ -10,6 +10,7 @@ from evenstep.errors import EvenstepError
 from evenstep.reproduce.course import course_plots
 from evenstep.reproduce.experiment import Progress, steps
 from evenstep.reproduce.linked.following import Linked, run_linked
+from evenstep.reproduce.linked.link import DEGRADED
 from evenstep.reproduce.parts import Parts
 from evenstep.reproduce.result import Claim, Plot, Result, Row, Table, beside
 from evenstep.workloads import NUM_TRAINING
@@ -19,7 +20,6 @@ PAPERS_SIZES = [89, 21, 12, 6]
 ROUNDING = 1e-10
 """What float64 leaves of equality: some 1e-16 in every update, of which there are hundreds, and
 the net is smooth. A sample that is left out, or counted wrong, shows at 1e-6 and more."""
-_M60 = "M60"
 
 
 def for_real(
@@ -77,7 +77,7 @@ def _plots(runs: Mapping[str, Linked], change_at: int) -> list[Plot]:
 
 def _claims(runs: Mapping[str, Linked], change_at: int) -> list[Claim]:
     first = next(iter(runs.values()))
-    m60 = first.workers.index(_M60)
+    m60 = first.workers.index(DEGRADED)
     before, after = (int(first.sizes[k][m60]) for k in (change_at - 1, -1))
     furthest = max(run.difference for run in runs.values())
     uses = [run.uses(NUM_TRAINING) for run in runs.values()]
