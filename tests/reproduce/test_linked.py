@@ -11,10 +11,12 @@ import numpy as np
 import psutil
 import pytest
 
+from evenstep.clusters.scenarios import make_scenario
 from evenstep.errors import EvenstepError
 from evenstep.reproduce.linked.following import follow_linked
 from evenstep.reproduce.linked.isolation import NEEDS
 from evenstep.reproduce.linked.showing import ROUNDING, for_real
+from evenstep.reproduce.linked.training import SCALE
 from evenstep.reproduce.parts import NO_PARTS, Parts
 from evenstep.workloads import NUM_TRAINING
 
@@ -57,16 +59,17 @@ def test_gradients_are_really_trained(linked):
 
 
 def test_degraded_line_makes_the_batch_of_its_worker_smaller(linked):
-    m60 = linked.workers.index("M60")
-    assert linked.sizes[-1][m60] < linked.sizes[17][m60]
+    sizes = linked.sizes[:, linked.workers.index("M60")]
+    assert sizes[-5:].mean() < sizes[13:18].mean()
 
 
 def test_time_has_the_line_in_it(linked):
-    # Scenario G's line takes 15 ms, and the degraded one 61; pulling and pushing are in t.
+    curves = make_scenario("G", noisy=False).curves
+    on_the_line = linked.times - SCALE * np.array([curves.times_at(x) for x in linked.sizes])
+    before, after = (np.median(half, axis=0) for half in np.split(on_the_line, 2))
     m60 = linked.workers.index("M60")
-    before, after = linked.times[17][m60], linked.times[18][m60]
-    assert linked.sizes[17][m60] == linked.sizes[18][m60]
-    assert after - before > 0.02
+    # A quarter of the bandwidth: whatever else this machine does, it does to the others, too.
+    assert after[m60] > 1.5 * max(before[m60], *np.delete(after, m60))
 
 
 def test_run_is_kept_as_a_part(linked, tmp_path, monkeypatch):
