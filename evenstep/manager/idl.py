@@ -15,5 +15,9 @@ VERSION = 1
 @cache
 def types() -> Any:
     """Return the module that thriftpy2 makes of the file."""
-    path = Path(__file__).with_name("manager.thrift")
-    return thriftpy2.load(str(path), module_name="evenstep_manager_thrift")
+    return load_types(Path(__file__).with_name("manager.thrift"))
+
+
+def load_types(file: Path) -> Any:
+    """Return the module that thriftpy2 makes of a Thrift file, under a name of its own."""
+    return thriftpy2.load(str(file), module_name=f"evenstep_{file.stem}_thrift")

@@ -6,9 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import thriftpy2
-
 from evenstep.manager import wire
+from evenstep.manager.idl import load_types
 from evenstep.manager.line import Callee
 
 VERSION = 1
@@ -24,8 +23,7 @@ MAX_SAMPLES = 100_000
 @cache
 def types() -> Any:
     """Return the module that thriftpy2 makes of the file."""
-    path = Path(__file__).with_name("agent.thrift")
-    return thriftpy2.load(str(path), module_name="evenstep_agent_thrift")
+    return load_types(Path(__file__).with_name("agent.thrift"))
 
 
 AGENT = Callee("agent", "PartitionAgent", VERSION, types, wire.parse_message)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from asyncio import AbstractEventLoop
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -20,9 +19,10 @@ from evenstep.manager import wire
 from evenstep.manager.access import is_token
 from evenstep.manager.peer import Peer
 from evenstep.manager.pieces import Octets
+from evenstep.manager.replying import Replies
 from evenstep.migration.bandwidth import Bandwidth
 from evenstep.migration.desk import Desk
-from evenstep.migration.idl import MAX_FRAME, VERSION, types
+from evenstep.migration.idl import AGENT, MAX_FRAME, types
 from evenstep.migration.messages import from_struct, seal, unseal
 from evenstep.partition.messages import Chunk
 
@@ -51,8 +51,8 @@ class AgentService:
         loop: AbstractEventLoop,
         desk_thread: Executor,
     ) -> None:
-        self.refused: Counter[str] = Counter()
-        """Calls that were refused, by the name of what was wrong."""
+        self._replies = Replies(AGENT)
+        self.refused = self._replies.refused
         self._desk, self._token, self._incoming = desk, token, incoming
         self._loop, self._desk_thread = loop, desk_thread
         self._calls: dict[str, Callable[[Any], Answer]] = {
@@ -75,11 +75,11 @@ class AgentService:
             peer.send(wire.encode_failure(message, TApplicationException.UNKNOWN_METHOD, text))
             peer.count_refusal("UNKNOWN_CALL", self.refused)
             return
-        arguments = wire.decode_body(_struct(message, "args")(), message.body)
+        arguments = self._replies.arguments(message)
         try:
             if call is None:
                 self._hello(peer, arguments)
-                self._reply(peer, message, None)
+                self._replies.reply(peer, message)
             elif not peer.greeted:
                 raise Refused("TOKEN", "the first call on a connection must be hello")
             else:
@@ -87,15 +87,13 @@ class AgentService:
                 future = self._desk_thread.submit(call, arguments)
                 future.add_done_callback(lambda done: self._hand_back(peer, message, done))
         except EvenstepError as error:
-            self._refuse(peer, message, error)
+            self._replies.refuse(peer, message, error)
 
     def lost(self, peer: Peer) -> None:
         """Note that a connection is gone: nothing here depends on it."""
 
     def _hello(self, peer: Peer, arguments: Any) -> None:
-        if arguments.version != VERSION:
-            text = f"this agent speaks version {VERSION}, got {arguments.version}"
-            raise Refused("VERSION", text)
+        self._replies.check_version(arguments.version)
         if not is_token(arguments.token or "", self._token):
             raise Refused("TOKEN", "the token is not that of this agent")
         peer.greeted = True
@@ -131,32 +129,10 @@ class AgentService:
         error = done.exception()
         if error is None:
             peer.refused = 0
-            self._reply(peer, message, done.result()[0])
+            self._replies.reply(peer, message, done.result()[0])
         elif isinstance(error, EvenstepError):
-            self._refuse(peer, message, error)
+            self._replies.refuse(peer, message, error)
         else:
             _log.error("%s failed", message.name, exc_info=error)
             text = "the agent failed; its log says why"
             peer.send(wire.encode_failure(message, TApplicationException.INTERNAL_ERROR, text))
-
-    def _reply(self, peer: Peer, message: wire.Message, success: Any) -> None:
-        result = _struct(message, "result")()
-        if success is not None:
-            result.success = success
-        _send(peer, message, result)
-
-    def _refuse(self, peer: Peer, message: wire.Message, error: EvenstepError) -> None:
-        problem = error.problem if isinstance(error, Refused) else "INVALID"
-        number = types().Problem._NAMES_TO_VALUES[problem]
-        refused = types().Refused(problem=number, message=str(error)[:1000])
-        _send(peer, message, _struct(message, "result")(refused=refused))
-        peer.count_refusal(problem, self.refused)
-
-
-def _struct(message: wire.Message, part: str) -> Any:
-    return getattr(types().PartitionAgent, f"{message.name}_{part}")
-
-
-def _send(peer: Peer, message: wire.Message, result: Any) -> None:
-    body = wire.encode_body(result)
-    peer.send(wire.encode_frame(message.name, TMessageType.REPLY, message.sequence, body))

@@ -2,8 +2,6 @@
 
 import pytest
 
-from evenstep.errors import EvenstepError
-from evenstep.reproduce.linked import follow_linked
 from tests.reproduce.tables import column
 
 pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
@@ -45,16 +43,14 @@ def test_micro_is_also_run_for_real_or_the_reason_is_said(result):
     if real:
         (row,) = real[0].rows
         assert sum(row["sizes before"]) == sum(row["sizes at the end"]) == 128
-
-
-def test_what_may_not_be_done_for_real_is_said(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(EvenstepError, match="workers cannot be put behind lines here"):
-        follow_linked("equal_finish", iterations=2, change_at=1)
+        titles = [plot.title for plot in micro.plots if plot.kind == "emulated"]
+        assert titles == [
+            "For real, equal_finish: batch size", "For real, equal_finish: batch processing time"
+        ]  # fmt: skip
 
 
 def test_micro_shows_both_algorithms_over_iterations(result):
-    titles = [plot.title for plot in result("micro").plots]
+    titles = [plot.title for plot in result("micro").plots if plot.kind == "virtual"]
     assert len(titles) == 4
     assert sum(title.startswith("equal_finish") for title in titles) == 2
 

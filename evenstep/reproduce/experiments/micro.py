@@ -12,9 +12,10 @@ from evenstep.core.plan import Plan
 from evenstep.engines.iteration import Iteration
 from evenstep.engines.simulation import Outcome, Setup, simulate
 from evenstep.policies.stepwise import FINE
-from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
-from evenstep.reproduce.linked import PAPERS_SIZES, for_real
-from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
+from evenstep.reproduce.course import course_plots
+from evenstep.reproduce.experiment import Experiment, Progress, Settings, part_of, steps
+from evenstep.reproduce.linked.showing import PAPERS_SIZES, for_real
+from evenstep.reproduce.result import Claim, Plot, Result, Row, Table, beside
 
 CHANGE = 150
 LITERAL = "stepwise:literal=true"
@@ -42,7 +43,7 @@ class Followed:
 
 
 def run(settings: Settings, progress: Progress) -> Result:
-    """Follow every policy on both clusters, with noise and without."""
+    """Follow every policy on both clusters, with noise and without, and then on real lines."""
     iterations = settings.choose(250, 500)
     cases = [("G", False), ("G", True), ("A", False), *([] if settings.quick else [("A", True)])]
     work = [(*case, policy) for case in cases for policy in POLICIES]
@@ -50,7 +51,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         (cluster, noisy, policy): follow(
             make_cluster(_CLUSTERS[cluster][1], None, iterations, SEED, noisy), POLICIES[policy]
         )
-        for cluster, noisy, policy in steps(work, progress)
+        for cluster, noisy, policy in steps(work, part_of(progress, 0, 2))
     }
     tables = [
         Table(
@@ -64,13 +65,17 @@ def run(settings: Settings, progress: Progress) -> Result:
     ]
     shown = (NON_BLOCKING, "equal_finish")
     plots = [plot for policy in shown for plot in _plots(policy, runs["G", True, policy].outcome)]
-    policies = settings.choose(("equal_finish",), ("equal_finish", LITERAL))
-    real, claims, differences = for_real(policies, *settings.choose((60, 30), (300, CHANGE)))
+    real = for_real(
+        settings.choose(("equal_finish",), ("equal_finish", LITERAL)),
+        *settings.choose((60, 30), (300, CHANGE)),
+        settings.parts,
+        part_of(progress, 1, 2),
+    )
     return Result(
-        [*tables, *real],
-        plots,
-        [*_claims(runs), *claims],
-        [*_DIFFERENCES, *differences],
+        [*tables, *real.tables],
+        [*plots, *real.plots],
+        [*_claims(runs), *real.claims],
+        [*_DIFFERENCES, *real.differences],
         seeds=[SEED],
     )
 
@@ -109,23 +114,14 @@ def _row(policy: str, followed: Followed) -> Row:
 
 
 def _plots(policy: str, outcome: Outcome) -> list[Plot]:
-    at = list(range(len(outcome.sizes)))
-    marks = [(float(CHANGE), "M60 has a quarter of its bandwidth")]
-    workers = list(enumerate(outcome.cluster.workers))
-    return [
-        Plot(
-            f"{policy}: {what}, scenario G",
-            "virtual",
-            "iteration",
-            unit,
-            [Curve(worker, at, values[:, i].tolist()) for i, worker in workers],
-            marks=marks,
-        )
-        for what, unit, values in (
-            ("batch size", "samples", outcome.sizes),
-            ("batch processing time", "seconds", outcome.times),
-        )
-    ]
+    return course_plots(
+        f"{policy}: {{}}, scenario G",
+        "virtual",
+        outcome.cluster.workers,
+        outcome.sizes,
+        outcome.times,
+        CHANGE,
+    )
 
 
 def _claims(runs: dict[tuple[str, bool, str], Followed]) -> list[Claim]:

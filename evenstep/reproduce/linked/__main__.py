@@ -1,0 +1,31 @@
+"""Runs a policy on workers behind lines, and prints what came of it.
+
+python -m evenstep.reproduce.linked POLICY ITERATIONS CHANGE_AT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from evenstep.errors import EvenstepError
+from evenstep.reproduce.linked.isolation import end_with_parent, leave_network
+from evenstep.reproduce.linked.link import check_commands
+
+
+def main() -> None:
+    policy, iterations, change_at = sys.argv[1:]
+    try:
+        end_with_parent()
+        leave_network()
+        check_commands()
+        # Loads PyTorch, which takes seconds; where there can be no lines they are saved.
+        from evenstep.reproduce.linked.hub import follow
+
+        print(json.dumps(follow(policy, int(iterations), int(change_at))))
+    except EvenstepError as problem:
+        sys.exit(str(problem))
+
+
+if __name__ == "__main__":
+    main()
