@@ -31,21 +31,23 @@ _ALL_PICTURES = 50_000
 class Scale:
     """What is trained, and how long."""
 
-    workload: str | None
-    """None: the paper's own net."""
+    workloads: Mapping[str, str]
+    """Of each model."""
     optimizer: str
     updates: Mapping[str, int]
-    """Of each model."""
     evaluations: int
     """In the course of them, at most."""
     seeds: tuple[int, ...]
 
 
-QUICK = Scale("mlp", "sgd:learning_rate=0.3", dict.fromkeys(MODELS, 60), 20, (0,))
-_SOME = {"cifarnet": 60, "resnet32": 30, "inception_v3": 200}
-FULL = Scale(None, "sgd:learning_rate=0.01", _SOME, 20, (0,))
+_DIGITS = dict.fromkeys(MODELS, "mlp")
+QUICK = Scale(_DIGITS, "sgd:learning_rate=0.3", dict.fromkeys(MODELS, 60), 20, (0,))
+_PAPERS = {model: model for model in MODELS}
+_SMALLER = _PAPERS | {"resnet32": "resnet32:blocks=1"}
+_SOME = {"cifarnet": 60, "resnet32": 80, "inception_v3": 200}
+FULL = Scale(_SMALLER, "sgd:learning_rate=0.01", _SOME, 20, (0,))
 """As many updates as two cores make in an hour or two, under all schemes."""
-EVERYTHING = Scale(None, FULL.optimizer, dict.fromkeys(MODELS, 2_000), 80, (0,))
+EVERYTHING = Scale(_PAPERS, FULL.optimizer, dict.fromkeys(MODELS, 2_000), 80, (0,))
 """With all of CIFAR-10: some 80 epochs."""
 
 
@@ -69,9 +71,12 @@ def scale_of(settings: Settings) -> Scale:
 
 def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
     """Train a model under all schemes, or take the trainings that are there already."""
-    workload = _workload(settings, model)
-    complete = workload.num_samples == _ALL_PICTURES and not settings.quick
-    scale = EVERYTHING if complete else scale_of(settings)
+    scale = scale_of(settings)
+    workload = _workload(settings, scale.workloads[model])
+    complete = workload.num_samples == _ALL_PICTURES
+    if complete:
+        scale = EVERYTHING
+        workload = _workload(settings, scale.workloads[model])
     comparison = Comparison(
         "A",
         workload,
@@ -112,12 +117,9 @@ def stale(settings: Settings, done: Trainings, progress: Progress) -> dict[str, 
     return runs
 
 
-def _workload(settings: Settings, model: str) -> Workload:
+def _workload(settings: Settings, name: str) -> Workload:
     # Here, so that other experiments need no torch.
     from evenstep.workloads.named import make_workload
 
-    name = scale_of(settings).workload
-    if name is not None:
-        return make_workload(name)
-    path = settings.data.cifar10
-    return make_workload(model, None if path is None else str(path))
+    path = None if settings.quick else settings.data.cifar10
+    return make_workload(name, None if path is None else str(path))

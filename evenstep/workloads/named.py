@@ -68,9 +68,13 @@ def _cifarnet(path: str = "", dtype: str = "float32") -> Classification:
     return _on_pictures("cifarnet", cifarnet, path, dtype)
 
 
-def _resnet32(path: str = "", norm: str = "batch", dtype: str = "float32") -> Classification:
+def _resnet32(
+    path: str = "", norm: str = "batch", blocks: int = 5, dtype: str = "float32"
+) -> Classification:
     make_norm = _one_of("norm", NORMS, norm)
-    return _on_pictures("resnet32", lambda: resnet32(make_norm), path, dtype)
+    require_whole("blocks of resnet32", blocks)
+    name = "resnet32" if blocks == 5 else f"resnet32 (gradients of resnet{6 * blocks + 2})"
+    return _on_pictures(name, lambda: resnet32(make_norm, blocks), path, dtype)
 
 
 def _inception_v3(path: str = "", norm: str = "batch", dtype: str = "float32") -> Classification:

@@ -93,15 +93,15 @@ class ResidualBlock(nn.Module):
         return out
 
 
-def resnet32(norm: Norm = nn.BatchNorm2d) -> nn.Sequential:
-    """Return He et al.'s net of 32 layers for CIFAR-10.
+def resnet32(norm: Norm = nn.BatchNorm2d, blocks: int = 5) -> nn.Sequential:
+    """Return He et al.'s net of 32 layers for CIFAR-10; of 6n + 2 with n blocks of each width.
 
     >>> sum(parameter.numel() for parameter in resnet32().parameters())
     464154
     """
-    widths = [width for width in (16, 32, 64) for _ in range(5)]
-    blocks = [ResidualBlock(*pair, norm) for pair in zip([16, *widths], widths, strict=False)]
-    return nn.Sequential(*_convolution(3, 16, 3, norm), nn.ReLU(), *blocks, *_classify(64))
+    widths = [width for width in (16, 32, 64) for _ in range(blocks)]
+    middle = [ResidualBlock(*pair, norm) for pair in zip([16, *widths], widths, strict=False)]
+    return nn.Sequential(*_convolution(3, 16, 3, norm), nn.ReLU(), *middle, *_classify(64))
 
 
 class InceptionBlock(nn.Module):

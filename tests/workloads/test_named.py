@@ -76,6 +76,7 @@ def test_the_stand_in_for_inception_is_named():
             "got 'vgg'",
         ),
         ("mlp:dtype=half", "dtype must be one of float32, float64, got 'half'"),
+        ("resnet32:blocks=0", "blocks of resnet32 must be >= 1, got 0"),
         ("resnet32:norm=layer", "norm must be one of batch, group, got 'layer'"),
         ("svm:test=a9a.t", "test must come with a path to train on, got 'a9a.t' alone"),
         ("mlp:width=0", "width of mlp must be >= 1, got 0"),

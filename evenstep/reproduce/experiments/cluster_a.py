@@ -220,9 +220,9 @@ _DIFFERENCES = [
     "Times are virtual: PROFET's curves of other GPUs' days, ResNet-18 and CIFAR10_CNN standing in "
     "for ResNet-32 and CifarNet (docs/clusters.md). Ratios depend on how far the GPUs lie apart.",
     "A quick run takes the gradients of a net with one hidden layer on scikit-learn's digits, and "
-    "a learning rate of 0.3; a full one those of the paper's nets (Inception-V3: of a small net of "
-    "its kind) with 0.01, as in the paper: with all of CIFAR-10 for 2,000 updates, otherwise for "
-    "30 to 200, which two cores make in an hour or two.",
+    "a learning rate of 0.3; a full one those of CifarNet, and of small nets of the kinds of "
+    "ResNet-32 and Inception-V3, with 0.01 as in the paper, for 60 to 200 updates: what two cores "
+    "make in an hour or two. With all of CIFAR-10 it is ResNet-32 itself, and 2,000 updates.",
     "The paper does not say what learning rate a single gradient has under ASP and SSP. With 1/n "
     "of BSP's, as is usual here, they need hardly more updates; with the whole one, they may never "
     "get there.",
