@@ -44,7 +44,7 @@ _DIGITS = dict.fromkeys(MODELS, "mlp")
 QUICK = Scale(_DIGITS, "sgd:learning_rate=0.3", dict.fromkeys(MODELS, 60), 20, (0,))
 _PAPERS = {model: model for model in MODELS}
 _SMALLER = _PAPERS | {"resnet32": "resnet32:blocks=1"}
-_SOME = {"cifarnet": 60, "resnet32": 80, "inception_v3": 200}
+_SOME = {"cifarnet": 60, "resnet32": 60, "inception_v3": 200}
 FULL = Scale(_SMALLER, "sgd:learning_rate=0.01", _SOME, 20, (0,))
 """As many updates as two cores make in an hour or two, under all schemes."""
 EVERYTHING = Scale(_PAPERS, FULL.optimizer, dict.fromkeys(MODELS, 2_000), 80, (0,))
