@@ -164,8 +164,8 @@ def _loads(run: Loaded) -> Table:
             )
         ],
         "Shares of a core, over the run and by the levels of the trace (B:usage). c is the part "
-        "of the CPU time that the worker wanted and got, in a block; what else ran on this machine "
-        "is in it.",
+        "that the worker got of the CPU time it wanted, of the thread that computes, in a block; "
+        "what else ran on this machine is in it.",
     )
 
 
@@ -209,4 +209,7 @@ _DIFFERENCES = [
     "rule by the trace alone; the hour of usage levels, which drives the virtual cluster too, as "
     "the one of tasks hardly changes on any machine. Memory is held to at most 5 % of what is "
     "available. What two unequal workers can gain is not what 32 can.",
+    "In each of the two processes there are two balancers, for two predictors; the threads with "
+    "which they read c have to wait for the core too, which makes c smaller and noisier than with "
+    "one.",
 ]

@@ -17,15 +17,17 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from evenstep.measure.accounts import CpuTimes, open_account
+from evenstep.core.arrays import Ints
 from evenstep.pytorch import Balancer
 from evenstep.reproduce.loaded_run import CONTENDERS, NUM_WORKERS, TOTAL
 from evenstep.workloads.digits import digits, digits_net
@@ -104,17 +106,16 @@ def rounds(
     There are at least two, as the first is to warm up. Every other one goes through them
     backwards, so that who comes after whom favours nobody.
     """
-    account = open_account()
     begun = time.perf_counter()
     names = list(contenders)
     for number in count():
         at = time.perf_counter() - begun
         trained, got = {}, {}
         for name in names:
-            account.refresh()
-            before = account.read()
+            before = _cpu_times()
             trained[name] = contenders[name].train(block)
-            got[name] = _got(before, account.read())
+            running, waiting = _cpu_times() - before
+            got[name] = running / (running + waiting)
         goes_on, *cpus = _tell_all(
             [float(time.perf_counter() < begun + seconds), *(got[name] for name in contenders)]
         )
@@ -125,10 +126,13 @@ def rounds(
         names.reverse()
 
 
-def _got(before: CpuTimes, after: CpuTimes) -> float:
-    """Return c: the part of the CPU time wanted that this process got."""
-    running, waiting = after.running - before.running, after.waiting - before.waiting
-    return running / max(running + waiting, 1e-9)
+def _cpu_times() -> Ints:
+    """Return how long this thread, which computes, ran and waited for a CPU so far, in ns.
+
+    Balancers read c of all threads, among which are those that read it.
+    """
+    running, waiting, _ = Path("/proc/thread-self/schedstat").read_text().split()
+    return np.array([int(running), int(waiting)])
 
 
 def _tell_all(values: list[float]) -> list[list[float]]:
