@@ -105,6 +105,14 @@ def test_claim_is_about_the_figures_and_says_why_not(monkeypatch, seconds, holds
     assert "NARX is EMA for its first 500 iterations, and got no further" in found.tables[0].note
 
 
+def test_one_fast_round_is_not_most_of_them(monkeypatch):
+    rounds = made({BSP: 9.0, NARX: 1.0, BEST_OF: 1.0}, *[{BSP: 1.0, NARX: 1.1, BEST_OF: 1.1}] * 2)
+    monkeypatch.setattr(loaded, "follow_loaded", lambda *arguments: rounds)
+    claim = for_real(Settings(quick=True), quiet).claim("real_best_of")
+    assert "0.29 of its time), and in most rounds (1 of 3)" in claim.text
+    assert not claim.holds
+
+
 def test_run_that_is_kept_is_not_made_again(monkeypatch, tmp_path):
     runs = []
 
