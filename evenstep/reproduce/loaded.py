@@ -41,8 +41,8 @@ class Scale:
 
 QUICK = Scale(seconds=15, speedup=60, block=6)
 """A quarter of the hour."""
-FULL = Scale(seconds=240, speedup=15, block=16)
-"""The whole hour: a level of the trace lasts 20 s."""
+FULL = Scale(seconds=288, speedup=25, block=16)
+"""The whole hour, twice: NARX learns in the first, and is looked at in the second."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ def _times(run: Loaded, scale: Scale) -> Table:
         "The trace's 32 workers are two here: two processes under DistributedDataParallel (gloo), "
         "with a core and a thread each, which train a small convolutional net on digits, "
         f"{TOTAL} samples an iteration. On each core an `evenstep load` replays a machine of the "
-        f"trace, {scale.speedup:g} times as fast. Contenders take turns, {scale.block} iterations "
-        f"each, in {len(run.rounds) - 1} rounds, so that all see the same load; the first "
-        "iteration of each block is not counted. NARX is EMA for its first "
-        f"{LEARNS_FROM} iterations, {'which it got beyond' if learned else 'and got no further'} "
-        f"here. By c of both workers, {run.at_best:.2f} of BSP's mean is what equal finish times "
-        "would have been.",
+        f"trace, {scale.speedup:g} times as fast, for {scale.seconds:g} s. "
+        f"Contenders take turns, {scale.block} iterations each, in {len(run.rounds) - 1} rounds, "
+        "so that all see the same load; the first iteration of each block is not counted. "
+        f"NARX is EMA for its first {LEARNS_FROM} iterations, "
+        f"{'which it got beyond' if learned else 'and got no further'} here. By c of both workers, "
+        f"{run.at_best:.2f} of BSP's mean is what equal finish times would have been.",
     )
 
 
@@ -196,8 +196,8 @@ def _claim(name: str, of: str, predictor: str, run: Loaded, scheme: str, start: 
         f"({ratio:.2f} of its time), and in most rounds ({faster} of {bsp.size}).",
         ratio < 1 and faster > bsp.size / 2,
         of,
-        why="what else ran on this machine kept both cores about as busy, or the load changed "
-        "within an iteration or two",
+        why="what else runs on this machine goes to the core with the smaller load, which makes "
+        "both about as busy; what was left to gain by c, the table's note says",
     )
 
 
