@@ -205,7 +205,7 @@ _DIFFERENCES = [
     "For real there are two workers in place of 32, on cores of one kind. They have the load of "
     f"the two {KIND} whose load changes most over the hour (the largest standard deviation), a "
     "rule by the trace alone; the hour of usage levels, which drives the virtual cluster too, as "
-    "the one of tasks hardly changes on any machine. Memory is held to at most 5 % of what is "
+    "the one of tasks hardly changes on any machine. Memory is held to at most 1 % of what is "
     "available. What two unequal workers can gain is not what 32 can.",
     "In each of the two processes there are two balancers, for two predictors; the threads with "
     "which they read c have to wait for the core too, which makes c smaller and noisier than with "

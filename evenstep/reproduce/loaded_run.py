@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -31,10 +32,11 @@ TOTAL = 192
 """X: samples in an iteration."""
 KIND = "m4.2xlarge"
 """The kind of instance that Cluster-B has most of: our cores are of one kind, too."""
-_MEMORY_CAP = 0.05
-"""Of the memory that is available: it is c that is to change, and the memory is somebody's."""
+_MEMORY_CAP = 0.01
+"""Of the memory that is available: it is c that is to change, and taking memory takes CPU time."""
 _LONGER = 60.0
 """Seconds that a load would go on by itself, should nobody be left to end it."""
+_TICK = 0.05
 _GRACE = 10.0
 """Seconds that a process has to end by itself."""
 
@@ -79,6 +81,8 @@ def follow_loaded(
             )
             for i, (core, machine) in enumerate(zip(cores, changing_machines(), strict=True))
         ]  # fmt: skip
+        for load in loads:
+            load.await_load()
         for worker in workers:
             worker.tell(str(seconds))
         rounds = list(_rounds(workers, loads, seconds, progress))
@@ -164,6 +168,14 @@ class _Process:
         """Raise EvenstepError where it has ended."""
         if self._process.poll() is not None:
             raise EvenstepError(f"a load ended too early: {self.complaint()}")
+
+    def await_load(self) -> None:
+        """Wait until a load has started the processes of which it is made."""
+        import psutil
+
+        while not psutil.Process(self._process.pid).children():
+            self.require_running()
+            time.sleep(_TICK)
 
     def summary(self) -> Any:
         """End a load, and return its summary."""
