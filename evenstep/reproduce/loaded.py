@@ -25,6 +25,8 @@ from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table
 
 LEARNS_FROM = 500
 """Observations after which NARX is trained, as in the paper; it is EMA before."""
+_FEWEST = 6
+"""Rounds once NARX learns that tell something."""
 _LEAST_SHARE = 0.01
 
 
@@ -65,16 +67,18 @@ class Loaded:
         means: Floats = self.times(name, start).reshape(len(self.rounds) - start, -1).mean(axis=1)
         return means
 
-    def ratio(self, name: str, start: int = 1) -> float | None:
-        """Return the mean iteration time over BSP's, from a round on; None if there is none."""
-        own, bsp = (self.times(each, start) for each in (name, BSP))
-        return float(own.mean() / bsp.mean()) if own.size else None
+    def ratio(self, name: str, start: int | None = 1) -> float | None:
+        """Return the mean iteration time over BSP's, from a round on; None where there is none."""
+        if start is None:
+            return None
+        return float(self.times(name, start).mean() / self.times(BSP, start).mean())
 
     @property
-    def learned(self) -> int:
-        """The first round at whose beginning NARX had as many iterations as it learns from."""
+    def learned(self) -> int | None:
+        """The first round at whose beginning NARX had what it learns from; None if too late."""
         done = np.cumsum([0, *(len(each[NARX]["times"]) for each in self.rounds)])
-        return max(1, int(np.searchsorted(done, LEARNS_FROM)))
+        first = max(1, int(np.searchsorted(done, LEARNS_FROM)))
+        return first if first + _FEWEST <= len(self.rounds) else None
 
     def cpus(self, name: str | None = None) -> Floats:
         """Return c of both workers in every block of a contender, or of all: (block, worker)."""
@@ -104,7 +108,7 @@ def for_real(settings: Settings, progress: Progress) -> Result:
 
 
 def _times(run: Loaded, scale: Scale) -> Table:
-    learned = run.learned < len(run.rounds)
+    late = "which it got beyond" if run.learned else "and hardly got further"
     return Table(
         "For real: two workers under evenstep load",
         "measured",
@@ -115,8 +119,7 @@ def _times(run: Loaded, scale: Scale) -> Table:
         f"trace, {scale.speedup:g} times as fast, for {scale.seconds:g} s. "
         f"Contenders take turns, {scale.block} iterations each, in {len(run.rounds) - 1} rounds, "
         "so that all see the same load; the first iteration of each block is not counted. "
-        f"NARX is EMA for its first {LEARNS_FROM} iterations, "
-        f"{'which it got beyond' if learned else 'and got no further'} here. By c of both workers, "
+        f"NARX is EMA for its first {LEARNS_FROM} iterations, {late} here. By c of both workers, "
         f"{run.at_best:.2f} of BSP's mean is what equal finish times would have been.",
     )
 
@@ -179,11 +182,10 @@ def _plot(run: Loaded) -> Plot:
 
 
 def _claims(run: Loaded) -> list[Claim]:
-    learned = run.learned < len(run.rounds)
-    narx = "NARX, once it learns," if learned else "NARX, EMA for as long as this lasted,"
+    narx = "NARX, once it learns," if run.learned else "NARX, EMA for as long as this lasted,"
     return [
         _claim("real_best_of", "evenstep", "best_of", run, BEST_OF, start=1),
-        _claim("real_narx", "paper", narx, run, NARX, start=run.learned if learned else 1),
+        _claim("real_narx", "paper", narx, run, NARX, start=run.learned or 1),
     ]
 
 
