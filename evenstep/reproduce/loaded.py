@@ -118,7 +118,8 @@ def _times(run: Loaded, scale: Scale) -> Table:
         f"{TOTAL} samples an iteration. On each core an `evenstep load` replays a machine of the "
         f"trace, {scale.speedup:g} times as fast, for {scale.seconds:g} s. "
         f"Contenders take turns, {scale.block} iterations each, in {len(run.rounds) - 1} rounds, "
-        "so that all see the same load; the first iteration of each block is not counted. "
+        "so that all see the same load; the first iteration of each block is not counted. Samples "
+        "of worker 0 are the least and the most that it had in an iteration. "
         f"NARX is EMA for its first {LEARNS_FROM} iterations, {late} here. By c of both workers, "
         f"{run.at_best:.2f} of BSP's mean is what equal finish times would have been.",
     )
@@ -134,8 +135,8 @@ def _row(run: Loaded, name: str) -> Row:
         "mean": 1e3 * float(times.mean()),
         "median / BSP": float(np.median(times) / np.median(bsp)),
         "mean / BSP": run.ratio(name),
-        "mean / BSP once NARX learns": run.ratio(name, run.learned),
-        "samples of worker 0: least / most": [int(sizes.min()), int(sizes.max())],
+        "once NARX learns": run.ratio(name, run.learned),
+        "samples of worker 0": [int(sizes.min()), int(sizes.max())],
     }
 
 
