@@ -43,8 +43,8 @@ class Scale:
 
 QUICK = Scale(seconds=15, speedup=60, block=6)
 """A quarter of the hour."""
-FULL = Scale(seconds=288, speedup=25, block=16)
-"""The whole hour, twice: NARX learns in the first, and is looked at in the second."""
+FULL = Scale(seconds=280, speedup=25, block=16)
+"""The hour twice, which takes 288 s: NARX learns in the first, and is looked at in the second."""
 
 
 @dataclass(frozen=True)
