@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from evenstep.engines.comparison import Comparison
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, part_of
+from evenstep.reproduce.loaded import for_real
+from evenstep.reproduce.loaded_run import BEST_OF, BSP, NARX
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.training import Runs, over, train
 
 if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload
 
-BSP, SEQUENTIAL, FLEXRR = "bsp", "sequential-bsp", "flexrr"
-NARX = "lb-bsp:proportional,predictor=narx"
-BEST_OF = "lb-bsp:proportional,predictor=best_of"
+SEQUENTIAL, FLEXRR = "sequential-bsp", "flexrr"
 SCHEMES = ",".join(["backup", "ssp", FLEXRR, NARX, BEST_OF, "lb-bsp:oracle", "asp"])
 TITLES = {"svm": "SVM", "resnet32": "ResNet-32"}
 PAPER = {"svm": {NARX: 0.38}, "resnet32": {NARX: 0.42}}
@@ -28,7 +28,7 @@ QUICK_OVERHEADS = (0.0, 0.05, 0.2)
 
 
 def run(settings: Settings, progress: Progress) -> Result:
-    """Compare the schemes for both models, and FlexRR by the overhead that is assumed of it."""
+    """Compare the schemes for both models, FlexRR by its assumed overhead, and two real workers."""
     iterations, trained_for = settings.choose((150, 25), (800, 800))
     seeds = settings.choose((0,), (0, 1, 2))
     workload = _svm(settings)
@@ -45,7 +45,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         "resnet32": Comparison("B", iterations=iterations),
     }
     runs = {
-        model: train(model, comparison, SCHEMES, seeds, settings.parts, part_of(progress, i, 3))
+        model: train(model, comparison, SCHEMES, seeds, settings.parts, part_of(progress, i, 4))
         for i, (model, comparison) in enumerate(comparisons.items())
     }
     overheads = settings.choose(QUICK_OVERHEADS, OVERHEADS)
@@ -55,7 +55,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         ",".join(_with_overhead(overhead) for overhead in overheads),
         seeds,
         settings.parts,
-        part_of(progress, 2, 3),
+        part_of(progress, 2, 4),
     )
     curve = over(flexrr, SEQUENTIAL, "per_update")
     curves = {overhead: curve[_with_overhead(overhead)] for overhead in overheads}
@@ -63,11 +63,12 @@ def run(settings: Settings, progress: Progress) -> Result:
         _table(model, some, workload, comparisons[model].iterations) for model, some in runs.items()
     ]
     tables.append(_overheads(curves))
+    real = for_real(settings, part_of(progress, 3, 4))
     return Result(
-        tables,
-        [_plot(runs), _overhead_plot(curves, runs["resnet32"])],
-        _claims(runs, curves),
-        _DIFFERENCES,
+        [*tables, *real.tables],
+        [_plot(runs), _overhead_plot(curves, runs["resnet32"]), *real.plots],
+        [*_claims(runs, curves), *real.claims],
+        [*_DIFFERENCES, *real.differences],
         seeds=list(seeds),
     )
 
@@ -211,8 +212,6 @@ _DIFFERENCES = [
     "How fast the instances are with an SVM is not known: both models have the same assumed "
     "speeds, and only ratios to BSP are shown.",
     "FlexRR is emulated, in the paper too; what its monitoring and moving cost there is not said.",
-    "A real run of two workers under `evenstep load` is not part of this experiment; docs/load.md "
-    "says how to put the trace's load on a machine.",
 ]
 
 EXPERIMENT = Experiment(
