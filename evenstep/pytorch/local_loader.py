@@ -17,7 +17,6 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from evenstep.core.arrays import Ints
 from evenstep.core.dealing import num_iterations
-from evenstep.errors import InvalidSetting
 from evenstep.partition.importance import counted_samples
 from evenstep.partition.reading import Reading
 from evenstep.partition.rule import MigrationState
@@ -27,6 +26,7 @@ from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader import check_loading
 from evenstep.pytorch.local_migration import Lent, LocalMigration, restored, saved
 from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, read_and_tell
+from evenstep.training.epochs import check_place
 
 if TYPE_CHECKING:
     from evenstep.pytorch.balancer import Balancer
@@ -149,11 +149,7 @@ class LocalLoader:
         Where partitions are not those of then, as samples have moved since or workers are others,
         all begin a traversal of what they have, in an order that was not used yet.
         """
-        if state["seed"] != self._seed:
-            raise InvalidSetting(
-                "the loader's seed must be that of the checkpoint, "
-                f"{state['seed']}, got {self._seed}"
-            )
+        check_place(state, {"seed": self._seed})
         then, now = Reading.restored(state["reading"]), self._reading
         same = then.has(now.sizes, now.digests)
         self._reading = then if same else then.anew(now.sizes, now.digests)
