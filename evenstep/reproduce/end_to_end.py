@@ -103,17 +103,20 @@ def stale(settings: Settings, done: Trainings, progress: Progress) -> dict[str, 
     scale, plain = scale_of(settings), done.comparison
     num_workers = plain.make_cluster(0).num_workers
     eta = float(plain.optimizer.partition("=")[2])
-    conditions = {
-        "the whole learning rate for each gradient": f"sgd:learning_rate={eta * num_workers}",
-        "momentum 0.9, 1/n of the learning rate 0.05": "sgd:learning_rate=0.05,momentum=0.9",
+    whole, momentum = (
+        f"sgd:learning_rate={eta * num_workers}",
+        "sgd:learning_rate=0.05,momentum=0.9",
+    )
+    # With n times the learning rate only ASP and SSP make sense, beside BSP as it was.
+    conditions: dict[str, tuple[str, Runs]] = {
+        "the whole learning rate for each gradient": (whole, {BSP: done.runs[BSP]}),
+        "momentum 0.9, 1/n of the learning rate 0.05": (momentum, {}),
     }
     runs: dict[str, Runs] = {"1/n of the learning rate for each gradient": done.runs}
-    for name, optimizer in conditions.items():
+    for name, (optimizer, known) in conditions.items():
         how = replace(plain, optimizer=optimizer)
-        what = f"{done.model}, {name}"
-        some = train(what, how, f"{ASP},{SSP}", scale.seeds, settings.shared, progress)
-        # With the learning rate times n only ASP and SSP make sense, beside BSP as it was.
-        runs[name] = some if "momentum" in name else {**some, BSP: done.runs[BSP]}
+        what, schemes = f"{done.model}, {name}", f"{ASP},{SSP}"
+        runs[name] = train(what, how, schemes, scale.seeds, settings.shared, progress, known)
     return runs
 
 

@@ -53,11 +53,13 @@ def train(
     seeds: Sequence[int],
     parts: Parts,
     progress: Progress,
+    known: Runs | None = None,
 ) -> Runs:
-    """Run every scheme with every seed; runs that `parts` has are not made again."""
+    """Run every scheme with every seed; runs that `parts` has, or that are known, are not made."""
+    known = known or {}
     contenders = {contender.label: contender for contender in parse_contenders(schemes)}
-    work = [(what, label, seed) for label in contenders for seed in seeds]
-    runs: dict[str, list[Trained]] = {label: [] for label in contenders}
+    work = [(what, label, seed) for label in contenders if label not in known for seed in seeds]
+    runs = {label: list(known.get(label, [])) for label in contenders}
     for _, label, seed in steps(work, progress):
         made = parts.get(
             f"{what}/{comparison.iterations}/{label}/{seed}",

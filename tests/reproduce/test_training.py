@@ -49,3 +49,16 @@ def test_trainings_that_are_kept_are_not_made_again(tmp_path):
     assert [runs[0].per_update for runs in again.values()] == [
         runs[0].per_update for runs in first.values()
     ]
+
+
+def test_what_is_known_is_taken_and_not_trained(tmp_path):
+    known, told = {"bsp": [trained()]}, []
+
+    def tell(share, text):
+        told.append(text)
+
+    comparison = Comparison("G", iterations=5)
+    runs = train("times", comparison, "asp", [0], Parts(tmp_path), tell, known)
+    assert told == ["times, asp, 0", ""]
+    assert list(runs) == ["bsp", "asp"]
+    assert runs["bsp"] == known["bsp"]
