@@ -224,8 +224,8 @@ _DIFFERENCES = [
     "ResNet-32 and Inception-V3, with 0.01 as in the paper, for 60 to 200 updates: what two cores "
     "make in an hour or two. With all of CIFAR-10 it is ResNet-32 itself, and 2,000 updates.",
     "The paper does not say what learning rate a single gradient has under ASP and SSP. With 1/n "
-    "of BSP's, as is usual here, they need hardly more updates; with the whole one, they may never "
-    "get there.",
+    "of BSP's, as is usual here, they need hardly more updates; with the whole one they may never "
+    "get there, or need fewer where BSP's rate is a small one: the table of conditions shows it.",
 ]
 
 EXPERIMENT = Experiment(
