@@ -27,7 +27,7 @@ from evenstep.reproduce.data import Data
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.markdown import markdown
 from evenstep.reproduce.page import page
-from evenstep.reproduce.run import chosen, forget, kept_records
+from evenstep.reproduce.run import chosen, draw_missing, forget, kept_records
 from evenstep.reproduce.run import run as run_experiment
 
 DEFAULT_OUT, DEFAULT_QUICK_OUT = Path("out/reproduce"), Path("out/reproduce-quick")
@@ -70,9 +70,7 @@ def run(args: argparse.Namespace) -> int:
             progress = display.begin(experiment.name)
             record = run_experiment(experiment, settings, out, progress)
             # After each, so that whoever interrupts the next one has a page all the same.
-            kept = list(kept_records(out))
-            replace_file(out / PAGE, page(kept, out).encode())
-            replace_file(out / MARKDOWN, markdown(kept).encode())
+            _show(out)
             records.append(record)
             display.end(record)
     if args.json:
@@ -83,3 +81,12 @@ def run(args: argparse.Namespace) -> int:
         print_record(record)
     print(f"page: {out / PAGE}")
     return 0
+
+
+def _show(out: Path) -> None:
+    """Write the page and the Markdown of all that a folder has."""
+    kept = list(kept_records(out))
+    for record in kept:
+        draw_missing(record, out)
+    replace_file(out / PAGE, page(kept, out).encode())
+    replace_file(out / MARKDOWN, markdown(kept).encode())

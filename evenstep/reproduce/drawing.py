@@ -36,9 +36,10 @@ def picture_file(folder: Path, name: str, number: int) -> Path:
 
 
 def save_pictures(folder: Path, name: str, plots: Sequence[Plot]) -> None:
-    """Draw the plots of an experiment into the folder."""
+    """Draw the plots of an experiment into the folder, those that are not there."""
     for i, plot in enumerate(plots):
-        replace_file(picture_file(folder, name, i), draw(plot))
+        if not (file := picture_file(folder, name, i)).is_file():
+            replace_file(file, draw(plot))
 
 
 def draw(plot: Plot) -> bytes:

@@ -52,7 +52,7 @@ def _section(record: Record, pictures: Path) -> str:
         + _list("Where it differs, and why", result.differences)
         + "".join(map(_table, result.tables))
         + "".join(
-            _plot(plot, picture_file(pictures, record.name, i))
+            _plot(plot, picture_file(pictures, record.name, i), record.command)
             for i, plot in enumerate(result.plots)
         )
     )
@@ -102,8 +102,8 @@ def _class(column: str) -> str:
     return ' class="paper"' if column.endswith(PAPER) else ""
 
 
-def _plot(plot: Plot, picture: Path) -> str:
+def _plot(plot: Plot, picture: Path, command: str) -> str:
     if not picture.is_file():
-        missing = f"{picture.name} is not there; drawing it takes matplotlib"
+        missing = f"{picture.name} is not there; {command} draws it where matplotlib is installed"
         return f"<p>There is no picture of {escape(plot.title)}: {escape(missing)}</p>"
     return f"<p>{embedded(picture.read_bytes(), plot.title)}</p>"

@@ -53,21 +53,28 @@ def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | 
 
 
 def run(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
-    """Make an experiment, or take what is finished; the record is in the folder afterwards."""
-    if (record := finished(experiment, settings, out)) is not None:
-        return record
+    """Make an experiment, or take what is finished; record and pictures are in the folder then."""
+    record = finished(experiment, settings, out) or _make(experiment, settings, out, progress)
+    draw_missing(record, out)
+    return record
+
+
+def draw_missing(record: Record, out: Path) -> None:
+    """Draw the pictures of a record that are not in the folder, where matplotlib is installed."""
+    with contextlib.suppress(ModuleNotFoundError):
+        save_pictures(out, record.name, record.result.plots)
+
+
+def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
     parts, trainings = _parts(experiment, settings, out), _trainings(experiment, settings, out)
     kept = replace(settings, parts=Parts(parts), shared=Parts(trainings))
     started = time.monotonic()
     result = _result(experiment, kept, progress)
     record = make_record(experiment, settings, time.monotonic() - started, result)
-    save_record(out, record)
     for picture in out.glob(f"{record.name}-[0-9]*.svg"):
-        # Of figures that are no more, should these not be drawn.
+        # Before there are other figures: whatever is there afterwards shows these.
         picture.unlink()
-    with contextlib.suppress(ModuleNotFoundError):
-        # Without matplotlib the page says that there is none.
-        save_pictures(out, record.name, result.plots)
+    save_record(out, record)
     _remove(parts, out)
     return record
 

@@ -1,12 +1,14 @@
 """What is kept in a folder is taken for what it is, and nothing else is touched."""
 
+from contextlib import suppress
+
 import pytest
 
 from evenstep.errors import InvalidSetting
 from evenstep.reproduce.data import NAMES, Data
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.page import page
-from evenstep.reproduce.record import load_record
+from evenstep.reproduce.record import load_record, save_record
 from evenstep.reproduce.result import Curve, Plot, Result
 from evenstep.reproduce.run import forget, run
 
@@ -129,10 +131,15 @@ def test_folder_without_any_data_is_refused(tmp_path):
         Data(tmp_path)
 
 
-def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
-    def no_matplotlib(*arguments):
-        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+def no_matplotlib(*arguments):
+    raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 
+
+def killed(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
     experiment, _ = make_experiment()
     run(experiment, FULL, tmp_path, quiet)
     monkeypatch.setattr("evenstep.reproduce.run.save_pictures", no_matplotlib)
@@ -141,3 +148,35 @@ def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
     record = load_record(tmp_path, "probe")
     assert record is not None
     assert "There is no picture of a plot" in page([record], tmp_path)
+
+
+@pytest.mark.parametrize("drawing", [killed, no_matplotlib])
+def test_picture_that_is_missing_is_drawn_of_what_is_finished(tmp_path, monkeypatch, drawing):
+    experiment, made = make_experiment()
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr("evenstep.reproduce.run.save_pictures", drawing)
+        run(experiment, FULL, tmp_path, quiet)
+    assert list(tmp_path.glob("*.svg")) == []
+    record = run(experiment, FULL, tmp_path, quiet)
+    assert made == [1, 2]
+    assert "There is no picture" not in page([record], tmp_path)
+
+
+def test_picture_that_is_there_is_not_drawn_again(tmp_path, monkeypatch):
+    experiment, _ = make_experiment()
+    run(experiment, FULL, tmp_path, quiet)
+    monkeypatch.setattr("evenstep.reproduce.drawing.draw", killed)
+    run(experiment, FULL, tmp_path, quiet)
+
+
+def test_whoever_is_killed_behind_the_record_leaves_no_former_picture(tmp_path, monkeypatch):
+    def save_and_be_killed(*arguments):
+        save_record(*arguments)
+        raise KeyboardInterrupt
+
+    experiment, _ = make_experiment()
+    run(experiment, QUICK, tmp_path, quiet)
+    monkeypatch.setattr("evenstep.reproduce.run.save_record", save_and_be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, FULL, tmp_path, quiet)
+    assert list(tmp_path.glob("*.svg")) == []
