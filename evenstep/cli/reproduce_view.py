@@ -16,7 +16,7 @@ from evenstep.reproduce.experiment import Experiment
 from evenstep.reproduce.experiment import Progress as Tell
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS
-from evenstep.reproduce.wording import cell, tally
+from evenstep.reproduce.wording import cell, kinds_in_words, tally
 
 _WIDTH = 160
 """Of the result, where there is no terminal."""
@@ -66,17 +66,17 @@ def displayed(num_experiments: int, quiet: bool) -> Iterator[Display]:
 
 def print_list(experiments: Sequence[Experiment], as_json: bool) -> None:
     """Print which experiments there are."""
-    names = ("name", "title", "of_paper", "kind")
+    names = ("name", "title", "of_paper", "kinds")
     rows = [{name: getattr(experiment, name) for name in names} for experiment in experiments]
     if as_json:
         json.dump(rows, sys.stdout, indent=2)
         print()
         return
     table = Table()
-    for head in ("name", "what", "of the paper", "its figures are"):
+    for head in ("name", "what", "of the paper", "its figures can be"):
         table.add_column(head)
     for row in rows:
-        table.add_row(row["name"], row["title"], row["of_paper"], KINDS[row["kind"]])
+        table.add_row(row["name"], row["title"], row["of_paper"], kinds_in_words(row["kinds"]))
     _console().print(table)
 
 

@@ -53,10 +53,17 @@ class Experiment:
     """Which data sets it takes where they are given, of `NAMES`."""
     shares: bool = False
     """Whether it shows trainings that others show, too (`Settings.shared`)."""
+    also: tuple[str, ...] = ()
+    """What others of its figures are, where it can have them, of `KINDS`."""
 
     def __post_init__(self) -> None:
-        assert self.kind in KINDS, self.kind
+        assert set(self.kinds) <= set(KINDS), self.kinds
         assert set(self.data) <= set(NAMES), self.data
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What its figures can be."""
+        return (self.kind, *self.also)
 
 
 def steps(work: Sequence[T], progress: Progress) -> Iterator[T]:

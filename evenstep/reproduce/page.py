@@ -9,7 +9,7 @@ from pathlib import Path
 from evenstep.reproduce.drawing import picture_file
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS, PAPER, Claim, Plot, Table
-from evenstep.reproduce.wording import TITLE, about, cell, tally
+from evenstep.reproduce.wording import TITLE, about, cell, kinds_in_words, tally
 from evenstep.runlog.document import document, embedded
 
 _STYLE = """
@@ -25,7 +25,7 @@ def page(records: Sequence[Record], pictures: Path) -> str:
     """Return the page of some records, whose plots are in a folder."""
     links = "".join(
         f'<tr><td><a href="#{escape(r.name)}">{escape(r.name)}</a></td>'
-        f"<td>{escape(r.of_paper)}</td><td>{escape(KINDS[r.kind])}</td>"
+        f"<td>{escape(r.of_paper)}</td><td>{escape(kinds_in_words(r.result.kinds))}</td>"
         f"<td>{escape(tally(r))}</td></tr>"
         for r in records
     )
@@ -45,6 +45,7 @@ def page(records: Sequence[Record], pictures: Path) -> str:
 
 def _section(record: Record, pictures: Path) -> str:
     result = record.result
+    source = f"{record.of_paper}; {kinds_in_words(result.kinds)}"
     body = (
         f"<p>Skipped: {escape(result.skipped)}</p>"
         if result.skipped
@@ -59,7 +60,7 @@ def _section(record: Record, pictures: Path) -> str:
     return (
         f'<section id="{escape(record.name)}">'
         f"<h2>{escape(record.name)}: {escape(record.title)}</h2>"
-        f'<p class="source">{escape(record.of_paper)}; {escape(KINDS[record.kind])}</p>'
+        f'<p class="source">{escape(source)}</p>'
         f'<p class="pale">{escape(about(record))}</p>{body}</section>'
     )
 

@@ -118,6 +118,11 @@ class Result:
         """Return the claim of a name."""
         return next(claim for claim in self.claims if claim.name == name)
 
+    @property
+    def kinds(self) -> list[str]:
+        """What its figures are, in the order in which they are shown."""
+        return list(dict.fromkeys(shown.kind for shown in (*self.tables, *self.plots)))
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it; what is not finite is null."""
         plain: dict[str, Any] = as_plain(asdict(self))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from evenstep.reproduce.record import Record
+from evenstep.reproduce.result import KINDS
 
 TITLE = "The paper's evaluation, re-made"
 
@@ -15,6 +17,15 @@ def tally(record: Record) -> str:
         return "skipped"
     holding = sum(claim.holds for claim in record.result.claims)
     return f"{holding} of {len(record.result.claims)} claims hold"
+
+
+def kinds_in_words(kinds: Iterable[str]) -> str:
+    """Return what figures are, of one kind or of several.
+
+    >>> kinds_in_words(["virtual", "measured"])
+    'virtual time, simulated; measured on this machine'
+    """
+    return "; ".join(KINDS[kind] for kind in kinds) or cell(None)
 
 
 def about(record: Record) -> str:

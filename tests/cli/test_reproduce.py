@@ -49,7 +49,16 @@ def test_list_says_what_the_figures_of_each_are(printed):
 
 
 def test_list_as_json(figures):
-    assert [row["name"] for row in figures("--list")] == list(EXPERIMENTS)
+    rows = figures("--list")
+    assert [row["name"] for row in rows] == list(EXPERIMENTS)
+    kinds = {row["name"]: row["kinds"] for row in rows}
+    assert [name for name in kinds if len(kinds[name]) > 1] == ["micro", "cluster-b", "scale"]
+    assert kinds["scale"] == ["virtual", "measured"]
+
+
+def test_list_has_all_kinds_of_a_mixed_experiment(printed):
+    text = " ".join(printed("--list", "scale").split())
+    assert "virtual time, simulated; measured on this machine" in text
 
 
 def test_tables_claims_and_reasons_are_printed(printed, probes, tmp_path):
