@@ -121,7 +121,8 @@ class Result:
     @property
     def kinds(self) -> list[str]:
         """What its figures are, in the order in which they are shown."""
-        return list(dict.fromkeys(shown.kind for shown in (*self.tables, *self.plots)))
+        kinds = [table.kind for table in self.tables] + [plot.kind for plot in self.plots]
+        return list(dict.fromkeys(kinds))
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it; what is not finite is null."""
