@@ -16,7 +16,7 @@ from evenstep.reproduce.experiment import Experiment
 from evenstep.reproduce.experiment import Progress as Tell
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS
-from evenstep.reproduce.wording import cell, kinds_in_words, tally
+from evenstep.reproduce.wording import cell, kinds_in_words, reason, tally
 
 _WIDTH = 160
 """Of the result, where there is no terminal."""
@@ -84,8 +84,8 @@ def print_record(record: Record) -> None:
     """Print the tables and claims of an experiment."""
     console, result = _console(), record.result
     console.print(Text(f"\n{record.name}: {record.title} ({record.of_paper})", style="bold"))
-    if result.skipped:
-        console.print(Text(f"skipped: {result.skipped}"))
+    if result.is_empty:
+        console.print(Text(reason(result)))
         return
     for table in result.tables:
         shown = Table(title=Text(f"{table.title} ({KINDS[table.kind]})"), title_justify="left")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from evenstep.errors import EvenstepError
-from evenstep.reproduce.data import NAMES, NO_DATA, Data
+from evenstep.reproduce.data import NAMES, NO_DATA, QUICK_NAMES, Data
 from evenstep.reproduce.parts import NO_PARTS, Parts
 from evenstep.reproduce.result import KINDS, Result
 
@@ -36,6 +36,11 @@ class Settings:
     def choose(self, quick: T, full: T) -> T:
         """Return the first in a quick run, otherwise the second."""
         return quick if self.quick else full
+
+    def taken(self, names: Iterable[str]) -> list[str]:
+        """Return which of these data sets are given, and taken; a quick run takes few."""
+        found = self.data.found
+        return [name for name in names if name in found and (not self.quick or name in QUICK_NAMES)]
 
 
 @dataclass(frozen=True)

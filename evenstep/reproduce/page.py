@@ -9,7 +9,7 @@ from pathlib import Path
 from evenstep.reproduce.drawing import picture_file
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS, PAPER, Claim, Plot, Table
-from evenstep.reproduce.wording import TITLE, about, cell, kinds_in_words, tally
+from evenstep.reproduce.wording import TITLE, about, cell, kinds_in_words, reason, tally
 from evenstep.runlog.document import document, embedded
 
 _STYLE = """
@@ -47,8 +47,8 @@ def _section(record: Record, pictures: Path) -> str:
     result = record.result
     source = f"{record.of_paper}; {kinds_in_words(result.kinds)}"
     body = (
-        f"<p>Skipped: {escape(result.skipped)}</p>"
-        if result.skipped
+        f"<p>{escape(reason(result))}</p>"
+        if result.is_empty
         else _claims(result.claims)
         + _list("Where it differs, and why", result.differences)
         + "".join(map(_table, result.tables))

@@ -14,7 +14,6 @@ from typing import Any
 from evenstep import __version__
 from evenstep.core.archive import replace_file
 from evenstep.errors import FileError
-from evenstep.reproduce.data import QUICK_NAMES
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.result import Result, check_kind
 
@@ -64,7 +63,7 @@ def make_record(
 
 def made_with(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
     """Return what a result depends on besides its seeds: the data of these names, among others."""
-    taken = [name for name in names if not settings.quick or name in QUICK_NAMES]
+    taken = settings.taken(names)
     data = {name: what for name, what in settings.data.contents.items() if name in taken}
     return {"quick": settings.quick, "data": data, "version": __version__}
 

@@ -104,7 +104,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of an experiment; `skipped` says why nothing did."""
+    """What came out of an experiment; `skipped` or `failed` say why nothing did."""
 
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
@@ -113,6 +113,14 @@ class Result:
     """Why ours differs from the paper's, a sentence or some each."""
     seeds: Sequence[int] = ()
     skipped: str = ""
+    """Why it cannot be made here."""
+    failed: str = ""
+    """What was wrong with what it was given."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing came out, so that it is worth another try."""
+        return bool(self.skipped or self.failed)
 
     def claim(self, name: str) -> Claim:
         """Return the claim of a name."""
@@ -142,6 +150,7 @@ class Result:
             differences=plain["differences"],
             seeds=plain["seeds"],
             skipped=plain["skipped"],
+            failed=plain.get("failed", ""),
         )
 
 

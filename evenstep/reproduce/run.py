@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.reproduce.drawing import save_pictures
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, Skipped
 from evenstep.reproduce.experiments import EXPERIMENTS
@@ -47,7 +47,7 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
 def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | None:
     """Return the record of an experiment that was made already, with these settings."""
     record = load_record(out, experiment.name)
-    if record is None or record.result.skipped:
+    if record is None or record.result.is_empty:
         return None
     return record if record.made_with == made_with(settings, experiment.data) else None
 
@@ -75,7 +75,9 @@ def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progr
         # Before there are other figures: whatever is there afterwards shows these.
         picture.unlink()
     save_record(out, record)
-    _remove(parts, out)
+    if not result.failed:
+        # With data that are mended, their parts can be taken.
+        _remove(parts, out)
     return record
 
 
@@ -124,6 +126,9 @@ def _result(experiment: Experiment, settings: Settings, progress: Progress) -> R
         if package == "evenstep":
             raise
         return Result(skipped=f"{package} is not installed")
+    except EvenstepError as error:
+        # Others may do without what this one was given.
+        return Result(failed=str(error))
 
 
 def kept_records(out: Path) -> Iterator[Record]:

@@ -6,17 +6,28 @@ from collections.abc import Iterable
 from typing import Any
 
 from evenstep.reproduce.record import Record
-from evenstep.reproduce.result import KINDS
+from evenstep.reproduce.result import KINDS, Result
 
 TITLE = "The paper's evaluation, re-made"
 
 
 def tally(record: Record) -> str:
     """Return how many of the claims hold."""
-    if record.result.skipped:
-        return "skipped"
+    if record.result.is_empty:
+        return "failed" if record.result.failed else "skipped"
     holding = sum(claim.holds for claim in record.result.claims)
     return f"{holding} of {len(record.result.claims)} claims hold"
+
+
+def reason(result: Result) -> str:
+    """Return why nothing came out, if nothing did.
+
+    >>> reason(Result(failed="url.svm: must be text"))
+    'Failed: url.svm: must be text'
+    """
+    if result.failed:
+        return f"Failed: {result.failed}"
+    return f"Skipped: {result.skipped}" if result.skipped else ""
 
 
 def kinds_in_words(kinds: Iterable[str]) -> str:

@@ -1,10 +1,11 @@
 """What is kept in a folder is taken for what it is, and nothing else is touched."""
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.reproduce.data import NAMES, Data
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.page import page
@@ -124,6 +125,23 @@ def test_quick_record_names_no_data_that_it_does_not_take(tmp_path):
         made = Settings(settings.quick, Data(tmp_path))
         record = run(experiment, made, tmp_path / "out", quiet)
         assert list(record.made_with["data"]) == names
+
+
+def test_parts_of_a_failed_experiment_are_kept(tmp_path):
+    experiment, made = make_experiment()
+    steps = iter([DataFileError("url.svm: cannot be read"), None])
+
+    def action(settings, progress):
+        result = experiment.run(settings, progress)
+        if (error := next(steps)) is not None:
+            raise error
+        return result
+
+    failing = replace(experiment, run=action)
+    assert run(failing, FULL, tmp_path, quiet).result.failed == "url.svm: cannot be read"
+    assert run(failing, FULL, tmp_path, quiet).result.failed == ""
+    assert made == [1, 2]
+    assert not (tmp_path / "parts").exists()
 
 
 def test_folder_without_any_data_is_refused(tmp_path):
