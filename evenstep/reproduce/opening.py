@@ -9,7 +9,7 @@ from pathlib import Path
 from evenstep.reproduce.experiment import Experiment, Settings
 
 _ROWS = 10_000
-"""Of the URLs: to read all of them can take minutes. A mistake further back stops its experiment."""
+"""Of the URLs, since all can take minutes. A mistake further back stops their experiment."""
 
 
 def open_data(experiments: Iterable[Experiment], settings: Settings) -> None:

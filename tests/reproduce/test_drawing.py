@@ -1,22 +1,14 @@
 """Plots show what is there, with what their figures are, and nothing where nothing is."""
 
-import re
-from html import unescape
-
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
 from evenstep.reproduce.drawing import NO_FIGURE, _draw_bars, draw
 from evenstep.reproduce.result import KINDS, Curve, Plot
+from tests.reproduce.svg import texts
 
 NAMES = ["x", "y", "z"]
-
-
-def texts(picture):
-    """Return all text of a picture, whose letters are drawn, with what they are beside them."""
-    comments = re.findall(r"<!-- (.*?) -->", picture.decode(), re.DOTALL)
-    return [unescape(text) for text in comments]
 
 
 def bars(*curves):
