@@ -18,6 +18,8 @@ KINDS = {
     "published": "measured by others, on their machines",
 }
 """What figures are: whatever is shown is labelled with it."""
+REAL = {"measured", "emulated"}
+"""Of these: what a busy machine changes."""
 
 PAPER = ", paper"
 """What the column of the paper's figures is called, behind the name of ours."""

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from evenstep.reproduce.experiments import EXPERIMENTS
 from evenstep.reproduce.parts import Parts
 from evenstep.reproduce.record import (
     Record,
+    Start,
     load_record,
     made_with,
     make_record,
@@ -66,18 +66,19 @@ def draw_missing(record: Record, out: Path) -> None:
 
 
 def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
-    parts, trainings = _parts(experiment, settings, out), _trainings(experiment, settings, out)
-    kept = replace(settings, parts=Parts(parts), shared=Parts(trainings))
-    started = time.monotonic()
-    result = _result(experiment, kept, progress)
-    record = make_record(experiment, settings, time.monotonic() - started, result)
+    folder = _parts(experiment, settings, out)
+    parts, trainings = Parts(folder), Parts(_trainings(experiment, settings, out))
+    start = Start.now()
+    result = _result(experiment, replace(settings, parts=parts, shared=trainings), progress)
+    num_taken = len(parts.taken) + len(trainings.taken)
+    record = make_record(experiment, settings, start, num_taken, result)
     for picture in out.glob(f"{record.name}-[0-9]*.svg"):
         # Before there are other figures: whatever is there afterwards shows these.
         picture.unlink()
     save_record(out, record)
     if not result.failed:
         # With data that are mended, their parts can be taken.
-        _remove(parts, out)
+        _remove(folder, out)
     return record
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from evenstep.reproduce.record import Record
-from evenstep.reproduce.result import KINDS, Result
+from evenstep.reproduce.result import KINDS, REAL, Result
 
 TITLE = "The paper's evaluation, re-made"
 
@@ -40,12 +40,34 @@ def kinds_in_words(kinds: Iterable[str]) -> str:
 
 
 def about(record: Record) -> str:
-    """Return how somebody makes it again: command, seeds, date, machine, version and data."""
+    """Return how somebody makes it again: command, seeds, date, machine, version and data.
+
+    How busy the machine was is said of what was measured on it.
+    """
     seeds = f", seeds {', '.join(map(str, record.result.seeds))}" if record.result.seeds else ""
     return (
-        f"{record.command}{seeds}; {record.date}, {record.seconds:g} s on {record.machine}, "
-        f"Evenstep {record.made_with.get('version')}, data {_data(record)}"
+        f"{record.command}{seeds}; {record.date}, {duration(record)} on {record.machine}"
+        f"{_load(record)}, Evenstep {_version(record)}, data {_data(record)}"
     )
+
+
+def duration(record: Record) -> str:
+    """Return how long it took, and what is not in that."""
+    parts = f"{record.kept_parts} part{'' if record.kept_parts == 1 else 's'}"
+    without = f" (without {parts} that had been finished before)" if record.kept_parts else ""
+    return f"{record.seconds:g} s{without}"
+
+
+def _load(record: Record) -> str:
+    if not (record.load and REAL & set(record.result.kinds)):
+        return ""
+    start, end = record.load
+    return f", load average {start:g} at the start and {end:g} at the end"
+
+
+def _version(record: Record) -> str:
+    version = str(record.made_with.get("version"))
+    return f"{version} ({record.commit})" if record.commit else version
 
 
 def _data(record: Record) -> str:

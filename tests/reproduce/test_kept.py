@@ -9,6 +9,7 @@ from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.reproduce.data import NAMES, Data
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.page import page
+from evenstep.reproduce.parts import Parts
 from evenstep.reproduce.record import load_record, save_record
 from evenstep.reproduce.result import Curve, Plot, Result
 from evenstep.reproduce.run import forget, run
@@ -46,6 +47,21 @@ def interrupted(out, **how):
     with pytest.raises(KeyboardInterrupt):
         run(experiment, FULL, out, quiet)
     return experiment, made
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_record_counts_the_parts_that_were_finished_before(tmp_path, shares):
+    experiment, _ = interrupted(tmp_path, shares=shares)
+    assert run(experiment, FULL, tmp_path, quiet).kept_parts == 1
+    whole, _ = make_experiment("whole")
+    assert run(whole, FULL, tmp_path, quiet).kept_parts == 0
+
+
+def test_part_that_is_asked_for_twice_was_not_there_before(tmp_path):
+    parts = Parts(tmp_path)
+    for _ in range(2):
+        parts.get("a", lambda: 1)
+    assert parts.taken == set()
 
 
 def test_quick_run_leaves_the_parts_of_an_interrupted_full_one(tmp_path):
