@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from dataclasses import replace
 from html import unescape
 
@@ -45,6 +46,20 @@ def probes():
     yield made
     EXPERIMENTS.clear()
     EXPERIMENTS.update(real)
+
+
+@pytest.fixture
+def printed(capsys):
+    """Runs a command that must end well, with a line for each experiment at most beside it."""
+
+    def run(*argv):
+        code = main([COMMAND, *map(str, argv)])
+        out, err = capsys.readouterr()
+        assert code == 0
+        assert all(re.fullmatch(r"[a-z]+: .* s", line) for line in err.splitlines())
+        return out
+
+    return run
 
 
 def test_list_says_what_the_figures_of_each_are(printed):
@@ -234,6 +249,19 @@ def test_failure_of_one_experiment_is_said_and_the_others_go_on(capsys, probes, 
     assert said in (tmp_path / "results.md").read_text().splitlines()
     EXPERIMENTS["broken"] = replace(working, name="broken")
     assert main([COMMAND, "--out", str(tmp_path)]) == 0
+
+
+def test_where_there_is_no_terminal_a_line_is_shown_of_each_experiment(capsys, probes, tmp_path):
+    assert main([COMMAND, "--out", str(tmp_path)]) == 0
+    said = re.sub(r"[0-9.]+ s$", "TIME", capsys.readouterr().err, flags=re.MULTILINE)
+    assert said.splitlines() == [
+        "probe: 0 of 1 claims hold, TIME", "other: Skipped: it is not allowed here, TIME"
+    ]  # fmt: skip
+
+
+def test_nothing_is_shown_beside_json(capsys, probes, tmp_path):
+    assert main([COMMAND, "--out", str(tmp_path), "--json"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_progress_is_shown_on_a_terminal(shown, tmp_path):
