@@ -117,7 +117,7 @@ class Result:
     skipped: str = ""
     """Why it cannot be made here."""
     failed: str = ""
-    """What was wrong with what it was given."""
+    """Which error stopped it."""
 
     @property
     def is_empty(self) -> bool:

@@ -77,7 +77,7 @@ def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progr
         picture.unlink()
     save_record(out, record)
     if not result.failed:
-        # With data that are mended, their parts can be taken.
+        # Whoever tries again goes on with its parts.
         _remove(folder, out)
     return record
 
