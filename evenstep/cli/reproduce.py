@@ -26,8 +26,9 @@ from evenstep.core.archive import replace_file
 from evenstep.reproduce.data import Data
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.markdown import markdown
+from evenstep.reproduce.opening import open_data
 from evenstep.reproduce.page import page
-from evenstep.reproduce.run import chosen, forget, kept_records
+from evenstep.reproduce.run import chosen, draw_missing, finished, forget, kept_records
 from evenstep.reproduce.run import run as run_experiment
 
 DEFAULT_OUT, DEFAULT_QUICK_OUT = Path("out/reproduce"), Path("out/reproduce-quick")
@@ -60,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     settings = Settings(args.quick, Data(args.data))
     out: Path = args.out or (DEFAULT_QUICK_OUT if args.quick else DEFAULT_OUT)
     out.mkdir(parents=True, exist_ok=True)
-    # A damaged record is better found before hours of work than behind them.
+    # A damaged record is better found before hours of work than behind them; so are foreign data.
     list(kept_records(out))
+    open_data([e for e in experiments if args.again or not finished(e, settings, out)], settings)
     if args.again:
         forget(experiments, settings, out)
     records = []
@@ -70,16 +72,23 @@ def run(args: argparse.Namespace) -> int:
             progress = display.begin(experiment.name)
             record = run_experiment(experiment, settings, out, progress)
             # After each, so that whoever interrupts the next one has a page all the same.
-            kept = list(kept_records(out))
-            replace_file(out / PAGE, page(kept, out).encode())
-            replace_file(out / MARKDOWN, markdown(kept).encode())
+            _show(out)
             records.append(record)
             display.end(record)
     if args.json:
         json.dump([record.as_json() for record in records], sys.stdout, indent=2, allow_nan=False)
         print()
-        return 0
-    for record in records:
-        print_record(record)
-    print(f"page: {out / PAGE}")
-    return 0
+    else:
+        for record in records:
+            print_record(record)
+        print(f"page: {out / PAGE}")
+    return 1 if any(record.result.failed for record in records) else 0
+
+
+def _show(out: Path) -> None:
+    """Write the page and the Markdown of all that a folder has."""
+    kept = list(kept_records(out))
+    for record in kept:
+        draw_missing(record, out)
+    replace_file(out / PAGE, page(kept, out).encode())
+    replace_file(out / MARKDOWN, markdown(kept).encode())

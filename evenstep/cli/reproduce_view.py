@@ -16,17 +16,17 @@ from evenstep.reproduce.experiment import Experiment
 from evenstep.reproduce.experiment import Progress as Tell
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS
-from evenstep.reproduce.wording import cell, tally
+from evenstep.reproduce.wording import cell, duration, kinds_in_words, reason, tally
 
 _WIDTH = 160
 """Of the result, where there is no terminal."""
 
 
 class Display:
-    """Shows how far it is, on a terminal; does nothing where there is none."""
+    """Shows how far it is, on a terminal; elsewhere a line for each experiment that has ended."""
 
-    def __init__(self, bars: Progress, num_experiments: int) -> None:
-        self._bars = bars
+    def __init__(self, bars: Progress, num_experiments: int, quiet: bool) -> None:
+        self._bars, self._quiet = bars, quiet
         self._all = bars.add_task("experiments", total=num_experiments)
         self._one = bars.add_task("", total=1.0)
 
@@ -43,15 +43,15 @@ class Display:
     def end(self, record: Record) -> None:
         """Note that an experiment has ended."""
         self._bars.advance(self._all)
-        if not self._bars.disable:
-            reason = f": {record.result.skipped}" if record.result.skipped else ""
-            said = f"{record.name}: {tally(record)}{reason}, {record.seconds:g} s"
-            self._bars.console.print(Text(said))
+        if not self._quiet:
+            said = reason(record.result) or tally(record)
+            line = Text(f"{record.name}: {said}, {duration(record)}")
+            self._bars.console.print(line, soft_wrap=True)
 
 
 @contextmanager
 def displayed(num_experiments: int, quiet: bool) -> Iterator[Display]:
-    """Show progress on a terminal; where there is none, or it is to be quiet, show nothing."""
+    """Show progress on a terminal, and what has ended elsewhere; nothing if it is to be quiet."""
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}", markup=False),
@@ -61,22 +61,22 @@ def displayed(num_experiments: int, quiet: bool) -> Iterator[Display]:
         transient=True,
         disable=quiet or not console.is_terminal,
     ) as bars:
-        yield Display(bars, num_experiments)
+        yield Display(bars, num_experiments, quiet)
 
 
 def print_list(experiments: Sequence[Experiment], as_json: bool) -> None:
     """Print which experiments there are."""
-    names = ("name", "title", "of_paper", "kind")
+    names = ("name", "title", "of_paper", "kinds")
     rows = [{name: getattr(experiment, name) for name in names} for experiment in experiments]
     if as_json:
         json.dump(rows, sys.stdout, indent=2)
         print()
         return
     table = Table()
-    for head in ("name", "what", "of the paper", "its figures are"):
+    for head in ("name", "what", "of the paper", "its figures can be"):
         table.add_column(head)
     for row in rows:
-        table.add_row(row["name"], row["title"], row["of_paper"], KINDS[row["kind"]])
+        table.add_row(row["name"], row["title"], row["of_paper"], kinds_in_words(row["kinds"]))
     _console().print(table)
 
 
@@ -84,8 +84,8 @@ def print_record(record: Record) -> None:
     """Print the tables and claims of an experiment."""
     console, result = _console(), record.result
     console.print(Text(f"\n{record.name}: {record.title} ({record.of_paper})", style="bold"))
-    if result.skipped:
-        console.print(Text(f"skipped: {result.skipped}"))
+    if result.is_empty:
+        console.print(Text(reason(result)))
         return
     for table in result.tables:
         shown = Table(title=Text(f"{table.title} ({KINDS[table.kind]})"), title_justify="left")

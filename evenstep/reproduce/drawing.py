@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evenstep.core.archive import replace_file
-from evenstep.reproduce.result import KINDS, Plot
+from evenstep.core.arrays import Floats
+from evenstep.reproduce.result import KINDS, Curve, Plot
 from evenstep.runlog.drawing import drawing, save
 from evenstep.runlog.picture import readable
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", "#8a6d3b",
 )  # fmt: skip
+
+NO_FIGURE = "-: not reached, not run, or not in the paper"
+"""What stands in the legend of bars of which some are not there."""
 
 
 def picture_file(folder: Path, name: str, number: int) -> Path:
@@ -32,9 +36,10 @@ def picture_file(folder: Path, name: str, number: int) -> Path:
 
 
 def save_pictures(folder: Path, name: str, plots: Sequence[Plot]) -> None:
-    """Draw the plots of an experiment into the folder."""
+    """Draw the plots of an experiment into the folder, those that are not there."""
     for i, plot in enumerate(plots):
-        replace_file(picture_file(folder, name, i), draw(plot))
+        if not (file := picture_file(folder, name, i)).is_file():
+            replace_file(file, draw(plot))
 
 
 def draw(plot: Plot) -> bytes:
@@ -56,7 +61,7 @@ def draw(plot: Plot) -> bytes:
 
 def _draw_lines(axes: Axes, plot: Plot) -> None:
     for i, curve in enumerate(plot.curves):
-        y = np.array([np.nan if value is None else value for value in curve.y], dtype=float)
+        y = _numbers(curve)
         few = len(y) <= 30
         axes.plot(
             curve.x,
@@ -91,15 +96,23 @@ def _grow_by_factors(axes: Axes, places: Sequence[float]) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
+def _numbers(curve: Curve) -> Floats:
+    return np.array([np.nan if value is None else value for value in curve.y], dtype=float)
+
+
 def _draw_bars(axes: Axes, plot: Plot) -> None:
     width = 0.8 / len(plot.curves)
     names = list(plot.curves[0].x)
     for i, curve in enumerate(plot.curves):
         at = np.arange(len(names)) + (i - (len(plot.curves) - 1) / 2) * width
-        heights = [0.0 if value is None else value for value in curve.y]
-        axes.bar(
-            at, heights, width, color=_COLOURS[i % len(_COLOURS)], label=readable(curve.label, 48)
-        )
+        heights, label = _numbers(curve), readable(curve.label, 48)
+        axes.bar(at, heights, width, color=_COLOURS[i % len(_COLOURS)], label=label)
+        for place in at[np.isnan(heights)]:
+            # A bar of height 0 would look like the best of all.
+            axes.text(place, 0, "-", fontsize=14, ha="center", va="bottom")
+    if any(np.isnan(_numbers(curve)).any() for curve in plot.curves):
+        axes.bar([0], [np.nan], color="none", label=NO_FIGURE)
+    axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xticks(range(len(names)), [readable(str(name), 24) for name in names])
     if len(names) > 6:
         axes.tick_params(axis="x", rotation=30)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from evenstep.errors import EvenstepError
-from evenstep.reproduce.data import NAMES, NO_DATA, Data
+from evenstep.reproduce.data import NAMES, NO_DATA, QUICK_NAMES, Data
 from evenstep.reproduce.parts import NO_PARTS, Parts
 from evenstep.reproduce.result import KINDS, Result
 
@@ -37,6 +37,11 @@ class Settings:
         """Return the first in a quick run, otherwise the second."""
         return quick if self.quick else full
 
+    def taken(self, names: Iterable[str]) -> list[str]:
+        """Return which of these data sets are given, and taken; a quick run takes few."""
+        found = self.data.found
+        return [name for name in names if name in found and (not self.quick or name in QUICK_NAMES)]
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -53,10 +58,17 @@ class Experiment:
     """Which data sets it takes where they are given, of `NAMES`."""
     shares: bool = False
     """Whether it shows trainings that others show, too (`Settings.shared`)."""
+    also: tuple[str, ...] = ()
+    """What others of its figures are, where it can have them, of `KINDS`."""
 
     def __post_init__(self) -> None:
-        assert self.kind in KINDS, self.kind
+        assert set(self.kinds) <= set(KINDS), self.kinds
         assert set(self.data) <= set(NAMES), self.data
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What its figures can be."""
+        return (self.kind, *self.also)
 
 
 def steps(work: Sequence[T], progress: Progress) -> Iterator[T]:

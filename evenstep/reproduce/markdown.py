@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS, Claim, Row, Table
-from evenstep.reproduce.wording import TITLE, about, cell, tally
+from evenstep.reproduce.wording import TITLE, about, cell, kinds_in_words, reason, tally
 
 
 def markdown(records: Sequence[Record]) -> str:
@@ -15,7 +15,7 @@ def markdown(records: Sequence[Record]) -> str:
         {
             "experiment": record.name,
             "of the paper": record.of_paper,
-            "its figures are": KINDS[record.kind],
+            "its figures are": kinds_in_words(record.result.kinds),
             "claims": tally(record),
         }
         for record in records
@@ -28,7 +28,7 @@ def _section(record: Record) -> str:
     pieces = [
         f"## {record.name}: {record.title}",
         f"{record.of_paper}. `{about(record)}`",
-        *([f"Skipped: {result.skipped}"] if result.skipped else []),
+        reason(result),
         "\n".join(map(_claim, result.claims)),
         "\n".join(f"- {sentence}" for sentence in result.differences),
         *map(_table, result.tables),

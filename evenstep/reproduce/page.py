@@ -9,7 +9,7 @@ from pathlib import Path
 from evenstep.reproduce.drawing import picture_file
 from evenstep.reproduce.record import Record
 from evenstep.reproduce.result import KINDS, PAPER, Claim, Plot, Table
-from evenstep.reproduce.wording import TITLE, about, cell, tally
+from evenstep.reproduce.wording import TITLE, about, cell, kinds_in_words, reason, tally
 from evenstep.runlog.document import document, embedded
 
 _STYLE = """
@@ -25,7 +25,7 @@ def page(records: Sequence[Record], pictures: Path) -> str:
     """Return the page of some records, whose plots are in a folder."""
     links = "".join(
         f'<tr><td><a href="#{escape(r.name)}">{escape(r.name)}</a></td>'
-        f"<td>{escape(r.of_paper)}</td><td>{escape(KINDS[r.kind])}</td>"
+        f"<td>{escape(r.of_paper)}</td><td>{escape(kinds_in_words(r.result.kinds))}</td>"
         f"<td>{escape(tally(r))}</td></tr>"
         for r in records
     )
@@ -45,21 +45,22 @@ def page(records: Sequence[Record], pictures: Path) -> str:
 
 def _section(record: Record, pictures: Path) -> str:
     result = record.result
+    source = f"{record.of_paper}; {kinds_in_words(result.kinds)}"
     body = (
-        f"<p>Skipped: {escape(result.skipped)}</p>"
-        if result.skipped
+        f"<p>{escape(reason(result))}</p>"
+        if result.is_empty
         else _claims(result.claims)
         + _list("Where it differs, and why", result.differences)
         + "".join(map(_table, result.tables))
         + "".join(
-            _plot(plot, picture_file(pictures, record.name, i))
+            _plot(plot, picture_file(pictures, record.name, i), record.command)
             for i, plot in enumerate(result.plots)
         )
     )
     return (
         f'<section id="{escape(record.name)}">'
         f"<h2>{escape(record.name)}: {escape(record.title)}</h2>"
-        f'<p class="source">{escape(record.of_paper)}; {escape(KINDS[record.kind])}</p>'
+        f'<p class="source">{escape(source)}</p>'
         f'<p class="pale">{escape(about(record))}</p>{body}</section>'
     )
 
@@ -102,8 +103,8 @@ def _class(column: str) -> str:
     return ' class="paper"' if column.endswith(PAPER) else ""
 
 
-def _plot(plot: Plot, picture: Path) -> str:
+def _plot(plot: Plot, picture: Path, command: str) -> str:
     if not picture.is_file():
-        missing = f"{picture.name} is not there; drawing it takes matplotlib"
+        missing = f"{picture.name} is not there; {command} draws it where matplotlib is installed"
         return f"<p>There is no picture of {escape(plot.title)}: {escape(missing)}</p>"
     return f"<p>{embedded(picture.read_bytes(), plot.title)}</p>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +18,10 @@ class Parts:
     """A folder with a file per part; None: nothing is kept."""
 
     folder: Path | None = None
+    made: set[str] = field(default_factory=set, compare=False)
+    """Keys of the parts that were made since."""
+    taken: set[str] = field(default_factory=set, compare=False)
+    """Keys of those that had been made before."""
 
     def get(self, key: str, make: Callable[[], Any]) -> Any:
         """Return the part of this key as JSON holds it: the one that is kept, or a new one."""
@@ -25,8 +29,10 @@ class Parts:
             return as_plain(make())
         file = self.folder / f"{quote(key, safe=' ,=')}.json"
         if file.is_file():
+            self.taken.update({key} - self.made)
             return json.loads(file.read_text(encoding="utf-8"))
         made = as_plain(make())
+        self.made.add(key)
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, json.dumps(made, allow_nan=False).encode())
         return made

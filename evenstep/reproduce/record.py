@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 from evenstep import __version__
 from evenstep.core.archive import replace_file
 from evenstep.errors import FileError
-from evenstep.reproduce.data import QUICK_NAMES
+from evenstep.reproduce.checkout import commit_of
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.result import Result, check_kind
 
@@ -36,6 +37,12 @@ class Record:
     """Settings and versions; a record made with others is not taken for this one."""
     machine: str
     result: Result
+    kept_parts: int = 0
+    """How many parts had been finished before, so that their time is not among the seconds."""
+    load: Sequence[float] = ()
+    """The machine's load average at the start and at the end, where it has one."""
+    commit: str = ""
+    """Which source it was, where it ran from a git checkout."""
 
     def __post_init__(self) -> None:
         check_kind(self.name, self.kind)
@@ -44,8 +51,30 @@ class Record:
         return {**vars(self), "result": self.result.as_json()}
 
 
+@dataclass(frozen=True)
+class Start:
+    """When an experiment began, and on what."""
+
+    at: float
+    """On the monotonic clock."""
+    load: list[float]
+    commit: str
+
+    @classmethod
+    def now(cls) -> Start:
+        return cls(time.monotonic(), load_average(), commit_of())
+
+
+def load_average() -> list[float]:
+    """Return the load average of the last minute, as a list of one; none where it is not known."""
+    try:
+        return [round(os.getloadavg()[0], 2)]
+    except (AttributeError, OSError):
+        return []
+
+
 def make_record(
-    experiment: Experiment, settings: Settings, seconds: float, result: Result
+    experiment: Experiment, settings: Settings, start: Start, kept_parts: int, result: Result
 ) -> Record:
     """Return the record of a result that was made just now."""
     return Record(
@@ -55,16 +84,19 @@ def make_record(
         kind=experiment.kind,
         command=command_of(experiment.name, settings),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        seconds=round(seconds, 1),
+        seconds=round(time.monotonic() - start.at, 1),
         made_with=made_with(settings, experiment.data),
         machine=f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         result=result,
+        kept_parts=kept_parts,
+        load=start.load + load_average(),
+        commit=start.commit,
     )
 
 
 def made_with(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
     """Return what a result depends on besides its seeds: the data of these names, among others."""
-    taken = [name for name in names if not settings.quick or name in QUICK_NAMES]
+    taken = settings.taken(names)
     data = {name: what for name, what in settings.data.contents.items() if name in taken}
     return {"quick": settings.quick, "data": data, "version": __version__}
 

@@ -18,6 +18,8 @@ KINDS = {
     "published": "measured by others, on their machines",
 }
 """What figures are: whatever is shown is labelled with it."""
+REAL = {"measured", "emulated"}
+"""Of these: what a busy machine changes."""
 
 PAPER = ", paper"
 """What the column of the paper's figures is called, behind the name of ours."""
@@ -104,7 +106,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of an experiment; `skipped` says why nothing did."""
+    """What came out of an experiment; `skipped` or `failed` say why nothing did."""
 
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
@@ -113,10 +115,24 @@ class Result:
     """Why ours differs from the paper's, a sentence or some each."""
     seeds: Sequence[int] = ()
     skipped: str = ""
+    """Why it cannot be made here."""
+    failed: str = ""
+    """Which error stopped it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing came out, so that it is worth another try."""
+        return bool(self.skipped or self.failed)
 
     def claim(self, name: str) -> Claim:
         """Return the claim of a name."""
         return next(claim for claim in self.claims if claim.name == name)
+
+    @property
+    def kinds(self) -> list[str]:
+        """What its figures are, in the order in which they are shown."""
+        kinds = [table.kind for table in self.tables] + [plot.kind for plot in self.plots]
+        return list(dict.fromkeys(kinds))
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as JSON can hold it; what is not finite is null."""
@@ -136,6 +152,7 @@ class Result:
             differences=plain["differences"],
             seeds=plain["seeds"],
             skipped=plain["skipped"],
+            failed=plain.get("failed", ""),
         )
 
 

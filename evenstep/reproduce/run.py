@@ -6,18 +6,18 @@ import contextlib
 import hashlib
 import json
 import shutil
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.reproduce.drawing import save_pictures
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, Skipped
 from evenstep.reproduce.experiments import EXPERIMENTS
 from evenstep.reproduce.parts import Parts
 from evenstep.reproduce.record import (
     Record,
+    Start,
     load_record,
     made_with,
     make_record,
@@ -47,28 +47,38 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
 def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | None:
     """Return the record of an experiment that was made already, with these settings."""
     record = load_record(out, experiment.name)
-    if record is None or record.result.skipped:
+    if record is None or record.result.is_empty:
         return None
     return record if record.made_with == made_with(settings, experiment.data) else None
 
 
 def run(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
-    """Make an experiment, or take what is finished; the record is in the folder afterwards."""
-    if (record := finished(experiment, settings, out)) is not None:
-        return record
-    parts, trainings = _parts(experiment, settings, out), _trainings(experiment, settings, out)
-    kept = replace(settings, parts=Parts(parts), shared=Parts(trainings))
-    started = time.monotonic()
-    result = _result(experiment, kept, progress)
-    record = make_record(experiment, settings, time.monotonic() - started, result)
-    save_record(out, record)
-    for picture in out.glob(f"{record.name}-[0-9]*.svg"):
-        # Of figures that are no more, should these not be drawn.
-        picture.unlink()
+    """Make an experiment, or take what is finished; record and pictures are in the folder then."""
+    record = finished(experiment, settings, out) or _make(experiment, settings, out, progress)
+    draw_missing(record, out)
+    return record
+
+
+def draw_missing(record: Record, out: Path) -> None:
+    """Draw the pictures of a record that are not in the folder, where matplotlib is installed."""
     with contextlib.suppress(ModuleNotFoundError):
-        # Without matplotlib the page says that there is none.
-        save_pictures(out, record.name, result.plots)
-    _remove(parts, out)
+        save_pictures(out, record.name, record.result.plots)
+
+
+def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
+    folder = _parts(experiment, settings, out)
+    parts, trainings = Parts(folder), Parts(_trainings(experiment, settings, out))
+    start = Start.now()
+    result = _result(experiment, replace(settings, parts=parts, shared=trainings), progress)
+    num_taken = len(parts.taken) + len(trainings.taken)
+    record = make_record(experiment, settings, start, num_taken, result)
+    for picture in out.glob(f"{record.name}-[0-9]*.svg"):
+        # Before there are other figures: whatever is there afterwards shows these.
+        picture.unlink()
+    save_record(out, record)
+    if not result.failed:
+        # Whoever tries again goes on with its parts.
+        _remove(folder, out)
     return record
 
 
@@ -117,6 +127,9 @@ def _result(experiment: Experiment, settings: Settings, progress: Progress) -> R
         if package == "evenstep":
             raise
         return Result(skipped=f"{package} is not installed")
+    except EvenstepError as error:
+        # Others may do without what this one was given.
+        return Result(failed=str(error))
 
 
 def kept_records(out: Path) -> Iterator[Record]:

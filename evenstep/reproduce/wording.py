@@ -2,28 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from evenstep.reproduce.record import Record
+from evenstep.reproduce.result import KINDS, REAL, Result
 
 TITLE = "The paper's evaluation, re-made"
 
 
 def tally(record: Record) -> str:
     """Return how many of the claims hold."""
-    if record.result.skipped:
-        return "skipped"
+    if record.result.is_empty:
+        return "failed" if record.result.failed else "skipped"
     holding = sum(claim.holds for claim in record.result.claims)
     return f"{holding} of {len(record.result.claims)} claims hold"
 
 
+def reason(result: Result) -> str:
+    """Return why nothing came out, if nothing did.
+
+    >>> reason(Result(failed="url.svm: must be text"))
+    'Failed: url.svm: must be text'
+    """
+    if result.failed:
+        return f"Failed: {result.failed}"
+    return f"Skipped: {result.skipped}" if result.skipped else ""
+
+
+def kinds_in_words(kinds: Iterable[str]) -> str:
+    """Return what figures are, of one kind or of several.
+
+    >>> kinds_in_words(["virtual", "measured"])
+    'virtual time, simulated; measured on this machine'
+    """
+    return "; ".join(KINDS[kind] for kind in kinds) or cell(None)
+
+
 def about(record: Record) -> str:
-    """Return how somebody makes it again: command, seeds, date, machine, version and data."""
+    """Return how somebody makes it again: command, seeds, date, machine, version and data.
+
+    How busy the machine was is said of what was measured on it.
+    """
     seeds = f", seeds {', '.join(map(str, record.result.seeds))}" if record.result.seeds else ""
     return (
-        f"{record.command}{seeds}; {record.date}, {record.seconds:g} s on {record.machine}, "
-        f"Evenstep {record.made_with.get('version')}, data {_data(record)}"
+        f"{record.command}{seeds}; {record.date}, {duration(record)} on {record.machine}"
+        f"{_load(record)}, Evenstep {_version(record)}, data {_data(record)}"
     )
+
+
+def duration(record: Record) -> str:
+    """Return how long it took, and what is not in that."""
+    parts = f"{record.kept_parts} part{'' if record.kept_parts == 1 else 's'}"
+    without = f" (without {parts} that had been finished before)" if record.kept_parts else ""
+    return f"{record.seconds:g} s{without}"
+
+
+def _load(record: Record) -> str:
+    if not (record.load and REAL & set(record.result.kinds)):
+        return ""
+    start, end = record.load
+    return f", load average {start:g} at the start and {end:g} at the end"
+
+
+def _version(record: Record) -> str:
+    version = str(record.made_with.get("version"))
+    return f"{version} ({record.commit})" if record.commit else version
 
 
 def _data(record: Record) -> str:

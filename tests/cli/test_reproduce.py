@@ -1,11 +1,19 @@
 """`evenstep reproduce`: which experiments, where results go, and what is printed of them."""
 
 import json
+import pickle
+import re
+from dataclasses import replace
+from html import unescape
 
+import numpy as np
 import pytest
 
+from evenstep.cli.main import main
+from evenstep.errors import DataFileError
 from evenstep.reproduce.experiment import Experiment, Skipped
 from evenstep.reproduce.experiments import EXPERIMENTS
+from evenstep.reproduce.opening import LOADERS
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
 
 COMMAND = "reproduce"
@@ -40,6 +48,20 @@ def probes():
     EXPERIMENTS.update(real)
 
 
+@pytest.fixture
+def printed(capsys):
+    """Runs a command that must end well, with a line for each experiment at most beside it."""
+
+    def run(*argv):
+        code = main([COMMAND, *map(str, argv)])
+        out, err = capsys.readouterr()
+        assert code == 0
+        assert all(re.fullmatch(r"[a-z]+: .* s", line) for line in err.splitlines())
+        return out
+
+    return run
+
+
 def test_list_says_what_the_figures_of_each_are(printed):
     text = printed("--list")
     for name in EXPERIMENTS:
@@ -49,7 +71,16 @@ def test_list_says_what_the_figures_of_each_are(printed):
 
 
 def test_list_as_json(figures):
-    assert [row["name"] for row in figures("--list")] == list(EXPERIMENTS)
+    rows = figures("--list")
+    assert [row["name"] for row in rows] == list(EXPERIMENTS)
+    kinds = {row["name"]: row["kinds"] for row in rows}
+    assert [name for name in kinds if len(kinds[name]) > 1] == ["micro", "cluster-b", "scale"]
+    assert kinds["scale"] == ["virtual", "measured"]
+
+
+def test_list_has_all_kinds_of_a_mixed_experiment(printed):
+    text = " ".join(printed("--list", "scale").split())
+    assert "virtual time, simulated; measured on this machine" in text
 
 
 def test_tables_claims_and_reasons_are_printed(printed, probes, tmp_path):
@@ -58,7 +89,7 @@ def test_tables_claims_and_reasons_are_printed(printed, probes, tmp_path):
     assert "time, paper" in text
     assert "DOES NOT HOLD (paper): It rains. Why: the sun shines." in text
     assert "differs: It was another day." in text
-    assert "skipped: it is not allowed here" in text
+    assert "Skipped: it is not allowed here" in text
     assert text.endswith(f"page: {tmp_path / 'index.html'}\n")
 
 
@@ -110,6 +141,13 @@ def test_page_has_all_that_was_made_before(printed, probes, tmp_path):
     assert 'id="other"' in page
 
 
+def test_page_has_pictures_of_all_that_was_made_before(printed, probes, tmp_path):
+    printed("probe", "--out", tmp_path)
+    (tmp_path / "probe-1.svg").unlink()
+    printed("other", "--out", tmp_path)
+    assert 'alt="a plot"' in (tmp_path / "index.html").read_text()
+
+
 def test_unknown_experiment_is_refused(refused):
     message = refused("nope")
     assert message.startswith("experiment must be all or one of cpu-curve, ")
@@ -139,6 +177,91 @@ def test_quick_run_does_not_overwrite_a_full_one(printed, probes, tmp_path, monk
 
 def test_data_must_be_a_folder(refused, tmp_path):
     assert "data must be a folder" in refused("gpu-curve", "--data", tmp_path / "none")
+
+
+@pytest.fixture
+def foreign(tmp_path):
+    """A folder of files that are not what their names say."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for name in ("url_x.svm.gz", "data_batch_1", "machine_usage_hour.csv.gz"):
+        (folder / name).write_bytes(bytes(range(256)) * 10)
+    (folder / "profet_batch_latency.csv").write_text("a,b\n1,2\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cluster-a", "data_batch_1: "),
+        ("cluster-b", "url_x.svm.gz: must be text, or text that gzip packed"),
+        ("gpu-curve", "profet_batch_latency.csv: must be PROFET's latencies"),
+        ("predictors", "machine_usage_hour.csv.gz: must be the usage of machines"),
+    ],
+)
+def test_foreign_data_are_refused_before_anything_is_made(
+    refused, foreign, monkeypatch, tmp_path, name, message
+):
+    monkeypatch.setattr("evenstep.cli.reproduce.run_experiment", None)
+    assert message in refused("modern", name, "--data", foreign, "--out", tmp_path)
+
+
+def test_one_batch_is_no_cifar10(refused, tmp_path):
+    batch = {b"data": np.zeros((1, 3072), np.uint8), b"labels": [0]}
+    (tmp_path / "data_batch_1").write_bytes(pickle.dumps(batch))
+    message = refused("accuracy", "--data", tmp_path, "--out", tmp_path / "out")
+    assert "data_batch_2: cannot be read" in message
+
+
+def test_data_that_are_not_taken_are_not_opened(printed, foreign, probes, tmp_path):
+    printed("--data", foreign, "--out", tmp_path)
+    EXPERIMENTS["probe"] = replace(EXPERIMENTS["probe"], data=("cifar10",))
+    printed("--data", foreign, "--out", tmp_path, "--quick")
+    assert probes == ["probe", "other"] * 2
+
+
+def test_data_of_what_is_finished_are_not_opened_unless_it_is_made_again(
+    refused, printed, foreign, probes, tmp_path, monkeypatch
+):
+    EXPERIMENTS["probe"] = replace(EXPERIMENTS["probe"], data=("cifar10",))
+    with monkeypatch.context() as patch:
+        patch.setitem(LOADERS, "cifar10", lambda path: None)
+        printed("probe", "--data", foreign, "--out", tmp_path)
+    printed("probe", "--data", foreign, "--out", tmp_path)
+    assert "data_batch_1: " in refused("probe", "--data", foreign, "--out", tmp_path, "--again")
+    # And what was finished is still there.
+    printed("probe", "--data", foreign, "--out", tmp_path)
+    assert probes == ["probe"]
+
+
+def test_failure_of_one_experiment_is_said_and_the_others_go_on(capsys, probes, tmp_path):
+    def fail(settings, progress):
+        raise DataFileError("url.svm:20000: a label must be a finite number, got 'x'")
+
+    working = EXPERIMENTS.pop("probe")
+    EXPERIMENTS["broken"] = replace(working, name="broken", run=fail)
+    EXPERIMENTS["probe"] = working
+    assert main([COMMAND, "--out", str(tmp_path)]) == 1
+    assert probes == ["other", "probe"]
+    said = "Failed: url.svm:20000: a label must be a finite number, got 'x'"
+    assert said in capsys.readouterr().out
+    assert said in unescape((tmp_path / "index.html").read_text())
+    assert said in (tmp_path / "results.md").read_text().splitlines()
+    EXPERIMENTS["broken"] = replace(working, name="broken")
+    assert main([COMMAND, "--out", str(tmp_path)]) == 0
+
+
+def test_where_there_is_no_terminal_a_line_is_shown_of_each_experiment(capsys, probes, tmp_path):
+    assert main([COMMAND, "--out", str(tmp_path)]) == 0
+    said = re.sub(r"[0-9.]+ s$", "TIME", capsys.readouterr().err, flags=re.MULTILINE)
+    assert said.splitlines() == [
+        "probe: 0 of 1 claims hold, TIME", "other: Skipped: it is not allowed here, TIME"
+    ]  # fmt: skip
+
+
+def test_nothing_is_shown_beside_json(capsys, probes, tmp_path):
+    assert main([COMMAND, "--out", str(tmp_path), "--json"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_progress_is_shown_on_a_terminal(shown, tmp_path):

@@ -4,18 +4,39 @@ from functools import cache
 
 import pytest
 
-from evenstep.reproduce.experiment import Settings
+from evenstep.errors import EvenstepError
+from evenstep.reproduce.experiment import Settings, Skipped
 from evenstep.reproduce.experiments import EXPERIMENTS
-from evenstep.reproduce.parts import Parts
+from evenstep.reproduce.run import run
 
 
 @pytest.fixture(scope="session")
-def result(tmp_path_factory):
-    """Makes an experiment as --quick does, and returns what came out."""
-    settings = Settings(quick=True, shared=Parts(tmp_path_factory.mktemp("trainings")))
+def out(tmp_path_factory):
+    """The folder that all of them are kept in."""
+    return tmp_path_factory.mktemp("reproduce")
+
+
+@pytest.fixture(scope="session")
+def record(out):
+    """Makes an experiment as --quick does, and returns its record; record and plots are kept."""
 
     @cache
     def make(name):
-        return EXPERIMENTS[name].run(settings, lambda share, text: None)
+        return run(EXPERIMENTS[name], Settings(quick=True), out, lambda share, text: None)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def result(record):
+    """Makes an experiment as --quick does, and returns what came out."""
+
+    def make(name):
+        made = record(name).result
+        if made.failed:
+            raise EvenstepError(made.failed)
+        if made.skipped:
+            raise Skipped(made.skipped)
+        return made
 
     return make

@@ -9,9 +9,10 @@ from html.parser import HTMLParser
 import pytest
 
 from evenstep.errors import FileError, InvalidSetting
-from evenstep.reproduce.data import Data
+from evenstep.reproduce.data import NAMES, Data
 from evenstep.reproduce.experiment import Experiment, Settings, Skipped, steps
 from evenstep.reproduce.experiments import EXPERIMENTS
+from evenstep.reproduce.opening import LOADERS
 from evenstep.reproduce.page import page
 from evenstep.reproduce.record import load_record
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
@@ -232,6 +233,10 @@ def test_unknown_names_are_refused():
 def test_table_or_plot_that_cannot_be_shown_is_refused(make):
     with pytest.raises(InvalidSetting, match="must"):
         make()
+
+
+def test_all_data_can_be_opened():
+    assert tuple(LOADERS) == NAMES
 
 
 def test_data_are_found_by_name(tmp_path):

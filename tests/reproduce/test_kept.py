@@ -1,12 +1,16 @@
 """What is kept in a folder is taken for what it is, and nothing else is touched."""
 
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.reproduce.data import NAMES, Data
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.page import page
-from evenstep.reproduce.record import load_record
+from evenstep.reproduce.parts import Parts
+from evenstep.reproduce.record import load_record, save_record
 from evenstep.reproduce.result import Curve, Plot, Result
 from evenstep.reproduce.run import forget, run
 
@@ -43,6 +47,21 @@ def interrupted(out, **how):
     with pytest.raises(KeyboardInterrupt):
         run(experiment, FULL, out, quiet)
     return experiment, made
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_record_counts_the_parts_that_were_finished_before(tmp_path, shares):
+    experiment, _ = interrupted(tmp_path, shares=shares)
+    assert run(experiment, FULL, tmp_path, quiet).kept_parts == 1
+    whole, _ = make_experiment("whole")
+    assert run(whole, FULL, tmp_path, quiet).kept_parts == 0
+
+
+def test_part_that_is_asked_for_twice_was_not_there_before(tmp_path):
+    parts = Parts(tmp_path)
+    for _ in range(2):
+        parts.get("a", lambda: 1)
+    assert parts.taken == set()
 
 
 def test_quick_run_leaves_the_parts_of_an_interrupted_full_one(tmp_path):
@@ -124,15 +143,37 @@ def test_quick_record_names_no_data_that_it_does_not_take(tmp_path):
         assert list(record.made_with["data"]) == names
 
 
+def test_parts_of_a_failed_experiment_are_kept(tmp_path):
+    experiment, made = make_experiment()
+    steps = iter([DataFileError("url.svm: cannot be read"), None])
+
+    def action(settings, progress):
+        result = experiment.run(settings, progress)
+        if (error := next(steps)) is not None:
+            raise error
+        return result
+
+    failing = replace(experiment, run=action)
+    assert run(failing, FULL, tmp_path, quiet).result.failed == "url.svm: cannot be read"
+    assert run(failing, FULL, tmp_path, quiet).result.failed == ""
+    assert made == [1, 2]
+    assert not (tmp_path / "parts").exists()
+
+
 def test_folder_without_any_data_is_refused(tmp_path):
     with pytest.raises(InvalidSetting, match=r"at least one of cifar10, urls.*got '.*'"):
         Data(tmp_path)
 
 
-def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
-    def no_matplotlib(*arguments):
-        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+def no_matplotlib(*arguments):
+    raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 
+
+def killed(*arguments):
+    raise KeyboardInterrupt
+
+
+def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
     experiment, _ = make_experiment()
     run(experiment, FULL, tmp_path, quiet)
     monkeypatch.setattr("evenstep.reproduce.run.save_pictures", no_matplotlib)
@@ -141,3 +182,35 @@ def test_picture_of_former_figures_is_not_shown(tmp_path, monkeypatch):
     record = load_record(tmp_path, "probe")
     assert record is not None
     assert "There is no picture of a plot" in page([record], tmp_path)
+
+
+@pytest.mark.parametrize("drawing", [killed, no_matplotlib])
+def test_picture_that_is_missing_is_drawn_of_what_is_finished(tmp_path, monkeypatch, drawing):
+    experiment, made = make_experiment()
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr("evenstep.reproduce.run.save_pictures", drawing)
+        run(experiment, FULL, tmp_path, quiet)
+    assert list(tmp_path.glob("*.svg")) == []
+    record = run(experiment, FULL, tmp_path, quiet)
+    assert made == [1, 2]
+    assert "There is no picture" not in page([record], tmp_path)
+
+
+def test_picture_that_is_there_is_not_drawn_again(tmp_path, monkeypatch):
+    experiment, _ = make_experiment()
+    run(experiment, FULL, tmp_path, quiet)
+    monkeypatch.setattr("evenstep.reproduce.drawing.draw", killed)
+    run(experiment, FULL, tmp_path, quiet)
+
+
+def test_whoever_is_killed_behind_the_record_leaves_no_former_picture(tmp_path, monkeypatch):
+    def save_and_be_killed(*arguments):
+        save_record(*arguments)
+        raise KeyboardInterrupt
+
+    experiment, _ = make_experiment()
+    run(experiment, QUICK, tmp_path, quiet)
+    monkeypatch.setattr("evenstep.reproduce.run.save_record", save_and_be_killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, FULL, tmp_path, quiet)
+    assert list(tmp_path.glob("*.svg")) == []

@@ -226,4 +226,5 @@ EXPERIMENT = Experiment(
     "virtual",
     run,
     data=("urls",),
+    also=("measured",),
 )

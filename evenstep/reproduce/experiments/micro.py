@@ -203,4 +203,5 @@ EXPERIMENT = Experiment(
     "Fig. 8, section 5.2",
     "virtual",
     run,
+    also=("emulated",),
 )

@@ -133,4 +133,5 @@ EXPERIMENT = Experiment(
     "beyond the paper",
     "virtual",
     run,
+    also=("measured",),
 )
