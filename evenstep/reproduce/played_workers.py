@@ -25,8 +25,9 @@ def draw_speeds(num_workers: int, rng: np.random.Generator) -> Floats:
     >>> float(round(draw_speeds(32, np.random.default_rng(0)).mean(), 6))
     90.0
     """
-    speeds: Floats = np.exp(_SPREAD * rng.standard_normal(num_workers))
-    return SPEED * speeds / speeds.mean()
+    factors = np.exp(_SPREAD * rng.standard_normal(num_workers))
+    speeds: Floats = SPEED * factors / factors.mean()
+    return speeds
 
 
 def draw_times(sizes: Ints, speeds: Floats, rng: np.random.Generator) -> Floats:

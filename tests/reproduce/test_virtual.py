@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reproduce.tables import column
+from tests.reproduce.tables import column, shapes
 
 pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
 
@@ -40,6 +40,43 @@ def test_papers_sizes_stand_beside_those_on_measured_curves_too(result):
     tables = [table for table in result("micro").tables if table.kind == "virtual"]
     papers = [table.rows[0]["sizes before 150, paper"] for table in tables]
     assert papers == [[89, 21, 12, 6]] * 3
+
+
+def test_tables_of_micro(result):
+    virtual = [
+        "policy",
+        "fine-tune from",
+        "fine-tune from, paper",
+        "sizes before 150",
+        "sizes before 150, paper",
+        "optimum before",
+        "sizes at the end",
+        "optimum at the end",
+        "settled after",
+        "settled after the change",
+        "waste",
+    ]
+    real = [
+        "policy",
+        "sizes before",
+        "sizes before, paper",
+        "optimum before",
+        "sizes at the end",
+        "optimum at the end",
+        "t before, ms",
+        "t at the end, ms",
+        "test accuracy",
+        "parameters, difference to one process",
+    ]
+    titles = (
+        "scenario G: the paper's optimum, without noise",
+        "scenario G: the paper's optimum, with noise",
+        "Cluster-A: measured curves, without noise",
+    )
+    simulated, rest = shapes(result("micro"))[:3], shapes(result("micro"))[3:]
+    assert simulated == [(title, "virtual", virtual) for title in titles]
+    title = "For real: four processes, the M60's line degraded at iteration 40"
+    assert rest in ([], [(title, "emulated", real)])
 
 
 def test_micro_is_also_run_for_real_or_the_reason_is_said(result):
@@ -100,4 +137,40 @@ def test_beyond_the_paper(result, name):
 
 
 def test_cost_of_a_decision_is_told_apart_from_virtual_time(result):
-    assert [table.kind for table in result("scale").tables] == ["virtual", "measured"]
+    assert shapes(result("scale")) == [
+        (
+            "Scenario G: settling within 5 % of the optimum, and time lost against it",
+            "virtual",
+            [
+                "workers",
+                "policy",
+                "settled after",
+                "after the change",
+                "waste",
+                "iteration time / BSP",
+                "seeds",
+            ],
+        ),
+        (
+            "A decision (observe and plan), median milliseconds",
+            "measured",
+            ["workers", "stepwise", "equal_finish"],
+        ),
+    ]
+
+
+def test_table_of_the_modern_cluster(result):
+    assert shapes(result("modern")) == [
+        (
+            "2 A100, 3 RTX 6000 and 3 T4, Inception-V3, 256 samples per iteration",
+            "virtual",
+            [
+                "line",
+                "policy",
+                "iteration time / BSP",
+                "lost against the optimum",
+                "waiting",
+                "sizes at the end",
+            ],
+        )
+    ]
