@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from evenstep.errors import EvenstepError
-from evenstep.reproduce.data import NO_DATA, Data
+from evenstep.reproduce.data import NAMES, NO_DATA, Data
 from evenstep.reproduce.parts import NO_PARTS, Parts
 from evenstep.reproduce.result import KINDS, Result
 
@@ -49,11 +49,14 @@ class Experiment:
     kind: str
     """What most of its figures are, one of `KINDS`."""
     run: Callable[[Settings, Progress], Result]
+    data: tuple[str, ...] = ()
+    """Which data sets it takes where they are given, of `NAMES`."""
     shares: bool = False
     """Whether it shows trainings that others show, too (`Settings.shared`)."""
 
     def __post_init__(self) -> None:
         assert self.kind in KINDS, self.kind
+        assert set(self.data) <= set(NAMES), self.data
 
 
 def steps(work: Sequence[T], progress: Progress) -> Iterator[T]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from evenstep import __version__
 from evenstep.core.archive import replace_file
 from evenstep.errors import FileError
-from evenstep.reproduce.data import NAMES, QUICK_NAMES
+from evenstep.reproduce.data import QUICK_NAMES
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.result import Result, check_kind
 
@@ -56,15 +56,15 @@ def make_record(
         command=command_of(experiment.name, settings),
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         seconds=round(seconds, 1),
-        made_with=made_with(settings),
+        made_with=made_with(settings, experiment.data),
         machine=f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         result=result,
     )
 
 
-def made_with(settings: Settings) -> dict[str, Any]:
-    """Return what a result depends on besides its seeds."""
-    taken = settings.choose(QUICK_NAMES, NAMES)
+def made_with(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
+    """Return what a result depends on besides its seeds: the data of these names, among others."""
+    taken = [name for name in names if not settings.quick or name in QUICK_NAMES]
     data = {name: what for name, what in settings.data.contents.items() if name in taken}
     return {"quick": settings.quick, "data": data, "version": __version__}
 

@@ -47,16 +47,16 @@ def chosen(names: Sequence[str]) -> list[Experiment]:
 def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | None:
     """Return the record of an experiment that was made already, with these settings."""
     record = load_record(out, experiment.name)
-    if record is None or record.result.skipped or record.made_with != made_with(settings):
+    if record is None or record.result.skipped:
         return None
-    return record
+    return record if record.made_with == made_with(settings, experiment.data) else None
 
 
 def run(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
     """Make an experiment, or take what is finished; the record is in the folder afterwards."""
     if (record := finished(experiment, settings, out)) is not None:
         return record
-    parts, trainings = _parts(experiment, settings, out), _trainings(settings, out)
+    parts, trainings = _parts(experiment, settings, out), _trainings(experiment, settings, out)
     kept = replace(settings, parts=Parts(parts), shared=Parts(trainings))
     started = time.monotonic()
     result = _result(experiment, kept, progress)
@@ -81,16 +81,16 @@ def forget(experiments: Sequence[Experiment], settings: Settings, out: Path) -> 
         if finished(experiment, settings, out) is not None:
             record_file(out, experiment.name).unlink()
         _remove(_parts(experiment, settings, out), out)
-    if any(experiment.shares for experiment in experiments):
-        _remove(_trainings(settings, out), out)
+        if experiment.shares:
+            _remove(_trainings(experiment, settings, out), out)
 
 
 def _parts(experiment: Experiment, settings: Settings, out: Path) -> Path:
-    return out / "parts" / experiment.name / _digest(settings)
+    return out / "parts" / experiment.name / _digest(experiment, settings)
 
 
-def _trainings(settings: Settings, out: Path) -> Path:
-    return out / "trainings" / _digest(settings)
+def _trainings(experiment: Experiment, settings: Settings, out: Path) -> Path:
+    return out / "trainings" / _digest(experiment, settings)
 
 
 def _remove(folder: Path, out: Path) -> None:
@@ -101,9 +101,9 @@ def _remove(folder: Path, out: Path) -> None:
             folder.rmdir()
 
 
-def _digest(settings: Settings) -> str:
+def _digest(experiment: Experiment, settings: Settings) -> str:
     """Return a short name for what parts depend on, so that others' are not taken for them."""
-    text = json.dumps(made_with(settings), sort_keys=True)
+    text = json.dumps(made_with(settings, experiment.data), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

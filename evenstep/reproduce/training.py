@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -62,13 +63,20 @@ def train(
     runs = {label: list(known.get(label, [])) for label in contenders}
     for _, label, seed in steps(work, progress):
         made = parts.get(
-            f"{what}/{comparison.iterations}/{label}/{seed}",
+            f"{what}/{label}/{seed}/{_digest(comparison)}",
             partial(_train, comparison, contenders[label], seed),
         )
         # JSON has no infinity, which is the loss of a model that ran away.
         loss = [np.inf if value is None else value for value in made["loss"]]
         runs[label].append(Trained(**{**made, "loss": loss}))
     return runs
+
+
+def _digest(comparison: Comparison) -> str:
+    """Return a short name for all that a training depends on besides scheme and seed."""
+    workload = comparison.workload and comparison.workload.name
+    how = {**vars(comparison), "workload": workload, "engine": comparison.engine.clock}
+    return hashlib.sha256(repr(how).encode()).hexdigest()[:12]
 
 
 def _train(comparison: Comparison, contender: Contender, seed: int) -> dict[str, Any]:

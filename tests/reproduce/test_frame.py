@@ -41,7 +41,7 @@ def make_result(number=1.5):
 
 
 def make_experiment(action, name="probe"):
-    return Experiment(name, f"a {NASTY}", "Fig. 0", "virtual", action)
+    return Experiment(name, f"a {NASTY}", "Fig. 0", "virtual", action, ("cifar10",))
 
 
 def counting():
@@ -86,6 +86,15 @@ def test_other_data_make_another_result(tmp_path):
     run(experiment, Settings(), tmp_path / "out", quiet)
     run(experiment, Settings(data=Data(tmp_path / "data")), tmp_path / "out", quiet)
     assert len(calls) == 2
+
+
+def test_data_that_an_experiment_does_not_take_make_no_other_result(tmp_path):
+    experiment, calls = counting()
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "url.svm").touch()
+    run(experiment, Settings(), tmp_path / "out", quiet)
+    run(experiment, Settings(data=Data(tmp_path / "data")), tmp_path / "out", quiet)
+    assert len(calls) == 1
 
 
 def test_interrupted_experiment_goes_on_where_it_was(tmp_path):

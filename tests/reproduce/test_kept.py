@@ -3,7 +3,7 @@
 import pytest
 
 from evenstep.errors import InvalidSetting
-from evenstep.reproduce.data import Data
+from evenstep.reproduce.data import NAMES, Data
 from evenstep.reproduce.experiment import Experiment, Settings
 from evenstep.reproduce.page import page
 from evenstep.reproduce.record import load_record
@@ -35,7 +35,7 @@ def make_experiment(name="probe", stops=(), shares=False):
         plot = Plot("a plot", "virtual", "k", "s", [Curve("x", [0, 1], [1.0, 2.0])])
         return Result(plots=[plot])
 
-    return Experiment(name, "a probe", "section 0", "virtual", action, shares), made
+    return Experiment(name, "a probe", "section 0", "virtual", action, NAMES, shares), made
 
 
 def interrupted(out, **how):

@@ -119,7 +119,13 @@ def endless(linked):
     code = "from evenstep.engines.simulation import Setup\n"
     code += "from evenstep.reproduce.linked.following import follow_linked as follow\n"
     code += f"follow(Setup('equal_finish'), {ENDLESS}, 1)"
-    outer = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    outer = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stderr=subprocess.PIPE,
+        text=True,
+        # Whoever runs tests in the background of a shell ignores SIGINT, and so would it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     try:
         yield outer, wait_for_workers(outer)
     finally:

@@ -51,6 +51,14 @@ def test_trainings_that_are_kept_are_not_made_again(tmp_path):
     ]
 
 
+def test_training_with_other_settings_is_not_taken_for_this_one(tmp_path):
+    made = [
+        train("times", comparison, "bsp", [0], Parts(tmp_path), lambda *told: None)["bsp"][0]
+        for comparison in (Comparison("G", iterations=5), Comparison("G", iterations=5, total=64))
+    ]
+    assert made[0].per_update > made[1].per_update
+
+
 def test_what_is_known_is_taken_and_not_trained(tmp_path):
     known, told = {"bsp": [trained()]}, []
 

@@ -124,5 +124,6 @@ EXPERIMENT = Experiment(
     "Fig. 7, section 5.1",
     "virtual",
     run,
+    data=("cifar10",),
     shares=True,
 )

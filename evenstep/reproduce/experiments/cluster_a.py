@@ -234,5 +234,6 @@ EXPERIMENT = Experiment(
     "Fig. 6, section 5.1",
     "virtual",
     run,
+    data=("cifar10",),
     shares=True,
 )

@@ -225,4 +225,5 @@ EXPERIMENT = Experiment(
     "Fig. 9, section 5.3",
     "virtual",
     run,
+    data=("urls",),
 )

@@ -237,4 +237,5 @@ EXPERIMENT = Experiment(
     "Fig. 4, section 3.3.1",
     "published",
     run,
+    data=("profet",),
 )

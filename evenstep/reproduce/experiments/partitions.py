@@ -154,4 +154,5 @@ EXPERIMENT = Experiment(
     "section 3.5",
     "virtual",
     run,
+    data=("cifar10",),
 )

@@ -249,4 +249,5 @@ EXPERIMENT = Experiment(
     "Table 3, section 5.4",
     "virtual",
     run,
+    data=("google",),
 )

@@ -178,4 +178,5 @@ EXPERIMENT = Experiment(
     "section 3.4",
     "virtual",
     run,
+    data=("cifar10",),
 )
