@@ -211,13 +211,16 @@ def test_limit_that_does_nothing_is_no_slowdown(what):
 def rounds(**others):
     """Rounds of 10 ms, but for those of some numbers of workers."""
     spent = {32: 0.01, 64: 0.01, 96: 0.01} | {int(n[1:]): t for n, t in others.items()}
-    return {case: np.full(3, spent[case.workers]) for case in overhead.CASES}
+    return {
+        case: overhead.Rounds(np.full(3, spent[case.workers]), manager=0.004, workers=0.003)
+        for case in overhead.CASES
+    }
 
 
 def test_overhead_that_is_too_large_is_told_by_its_parts():
     why = failing(overhead._claims(rounds(_96=0.071), np.array([0.001])))
     part = "1.1 % are 15.6 ms, a round takes 71.0 ms and measuring 1.00 ms; "
-    part += "the work of the played workers is in it, how much that is was not measured"
+    part += "of CPU time a round takes the manager 4.0 ms and the played workers 3.0 ms"
     assert why == {
         "small": part,
         "our_small": part,
@@ -228,7 +231,7 @@ def test_overhead_that_is_too_large_is_told_by_its_parts():
 
 def test_papers_overhead_is_asked_of_the_papers_predictor():
     found = rounds()
-    found[overhead.Case(96, "best_of")] *= 2
+    found[overhead.Case(96, "best_of")] = overhead.Rounds(np.array([0.02]), 0.004, 0.003)
     claims = {claim.name: claim for claim in overhead._claims(found, np.array([0.0]))}
     assert (claims["small"].holds, claims["small"].of) == (True, "paper")
     assert (claims["our_small"].holds, claims["our_small"].of) == (False, "evenstep")
@@ -237,13 +240,16 @@ def test_papers_overhead_is_asked_of_the_papers_predictor():
 def test_row_of_overhead_has_shares_of_the_assumed_iteration(monkeypatch):
     monkeypatch.setattr(overhead, "ITERATION", 2.0)
     updating, measuring = np.linspace(0, 1, 101), np.linspace(0, 0.1, 101)
-    row = overhead._row(overhead.Case(96, "narx"), updating, measuring)
+    rounds = overhead.Rounds(updating, manager=0.004, workers=0.003)
+    row = overhead._row(overhead.Case(96, "narx"), rounds, measuring)
     assert {name: round(x, 6) if isinstance(x, float) else x for name, x in row.items()} == {
         "workers": 96,
         "predictor": "narx",
         "played by": "messages",
         "measuring, ms": 50.0,
         "updating, ms": 500.0,
+        "manager's CPU, ms": 4.0,
+        "workers' CPU, ms": 3.0,
         "measuring / assumed iteration: mean": 0.025,
         "measuring / assumed iteration: 5th percentile": 0.0025,
         "measuring / assumed iteration: 95th percentile": 0.0475,
