@@ -1,4 +1,4 @@
-"""Workers of a job, played by one thread, and a manager process for them."""
+"""Workers of a job, whose messages one thread writes and reads, and a manager process for them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ import numpy as np
 import psutil
 from thriftpy2.thrift import TMessageType
 
-from evenstep.core.report import Report, Usage
+from evenstep.core.report import Report
 from evenstep.manager import wire
 from evenstep.manager.idl import types
 from evenstep.manager.line import Line, Where
 from evenstep.manager.messages import from_report, from_settings
 from evenstep.manager.settings import Settings
 from evenstep.reproduce.experiment import Skipped
+from evenstep.reproduce.played_workers import SAMPLES, USAGE, draw_speeds, draw_times
 
 WAIT = 60.0
 
 
 class Workers:
-    """All workers of a job, played by one thread."""
+    """All workers of a job, played by one thread: their messages without their clients."""
 
     def __init__(self, address: str, job: str, num_workers: int, predictor: str) -> None:
-        settings = Settings(num_workers, 64 * num_workers, "proportional", predictor)
+        settings = Settings(num_workers, SAMPLES * num_workers, "proportional", predictor)
         self._rng = np.random.default_rng(0)
-        self._speeds = np.exp(self._rng.normal(4, 0.4, num_workers))
+        self._speeds = draw_speeds(num_workers, self._rng)
         self.lines = [Line(Where(address), WAIT) for _ in range(num_workers)]
         self._sizes = [0] * num_workers
         self._times = [0.0] * num_workers
@@ -46,9 +47,7 @@ class Workers:
 
     def prepare(self) -> None:
         """Draw how long the last iteration took; no part of a round."""
-        noise = np.exp(0.05 * self._rng.standard_normal(len(self.lines)))
-        speeds = self._speeds * noise
-        self._times = [x / v for x, v in zip(self._sizes, speeds, strict=True)]
+        self._times = draw_times(np.array(self._sizes), self._speeds, self._rng).tolist()
 
     def report(self, iteration: int, num_silent: int = 0) -> None:
         """Let all report, but for the last few."""
@@ -70,7 +69,7 @@ class Workers:
 
     def _frame(self, i: int, iteration: int) -> bytes:
         x = self._sizes[i] or None
-        report = Report(f"w{i}", iteration, x, self._times[i] if x else None, Usage(0.9, 0.5))
+        report = Report(f"w{i}", iteration, x, self._times[i] if x else None, USAGE)
         arguments = types().BatchSizeManager.report_args(
             report=from_report(report, None), wait=WAIT
         )

@@ -6,6 +6,7 @@ import pytest
 from evenstep.errors import DataFileError
 from evenstep.reproduce.experiments.gpu_curve import read_curves
 from evenstep.reproduce.fitting import fit_saturating
+from tests.reproduce.tables import shapes
 
 SIZES = np.array([16.0, 32.0, 64.0, 128.0, 256.0])
 
@@ -16,6 +17,27 @@ def test_gpu_curves_have_the_shapes_of_the_paper(result):
     assert {claim.name for claim in gpus.claims if claim.holds} == {
         "overhead", "saturation", "memory", "monotone", "order"
     }  # fmt: skip
+    assert shapes(gpus) == [
+        (
+            "Overhead, seconds per sample and saturation, found by fit, and memory limit",
+            "published",
+            [
+                "model",
+                "GPU",
+                "points",
+                "overhead, ms",
+                "ms per sample",
+                "ms per sample, paper",
+                "saturation x^s",
+                "memory limit x^o",
+                "r2",
+            ],
+        )
+    ]
+    assert any(
+        "saturation on K80 (CifarNet: 21), and on the V100 none" in text
+        for text in gpus.differences
+    )
     rows = [(row["model"], row["GPU"]) for row in gpus.tables[0].rows]
     kinds = ("V100", "M60", "K80", "K520")
     assert rows == [(model, gpu) for model in ("Inception-V3", "CifarNet") for gpu in kinds]

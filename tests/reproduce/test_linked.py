@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from evenstep.clusters.scenarios import make_scenario
+from evenstep.engines.simulation import Setup
 from evenstep.errors import EvenstepError
 from evenstep.reproduce.linked.following import follow_linked
 from evenstep.reproduce.linked.isolation import NEEDS
@@ -30,7 +31,7 @@ ENDLESS = 100_000
 def linked():
     """A run of three epochs, whose line is degraded in the middle."""
     try:
-        return follow_linked("equal_finish", iterations=36, change_at=18)
+        return follow_linked(Setup("equal_finish"), iterations=36, change_at=18)
     except EvenstepError as reason:
         if NEEDS not in str(reason):
             raise
@@ -73,12 +74,15 @@ def test_time_has_the_line_in_it(linked):
 
 
 def test_run_is_kept_as_a_part(linked, tmp_path, monkeypatch):
-    first = for_real(["even"], 4, 2, Parts(tmp_path), lambda share, text: None)
+    first = for_real(4, 2, Parts(tmp_path), lambda share, text: None)
     # Not made again: nothing could be.
     monkeypatch.setenv("PATH", "")
-    again = for_real(["even"], 4, 2, Parts(tmp_path), lambda share, text: None)
+    again = for_real(4, 2, Parts(tmp_path), lambda share, text: None)
     assert again == first
-    assert len(first.tables) == 1
+    (table,) = first.tables
+    assert [row["policy"] for row in table.rows] == [
+        "equal_finish", "Alg. 2, to the letter, non-blocking"
+    ]  # fmt: skip
 
 
 def only(tmp_path, *commands):
@@ -93,12 +97,12 @@ def test_command_that_is_missing_is_named(linked, there, missing, tmp_path, monk
     monkeypatch.setenv("PATH", only(tmp_path, *there))
     rule = f"workers cannot be put behind lines here: {missing} must be installed"
     with pytest.raises(EvenstepError, match=rule):
-        follow_linked("equal_finish", iterations=2, change_at=1)
+        follow_linked(Setup("equal_finish"), iterations=2, change_at=1)
 
 
 def test_what_may_not_be_done_for_real_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    result = for_real(["equal_finish"], 2, 1, NO_PARTS, lambda share, text: None)
+    result = for_real(2, 1, NO_PARTS, lambda share, text: None)
     (said,) = result.differences
     assert said.startswith("Not for real: workers cannot be put behind lines here: ")
     assert NEEDS in said
@@ -106,14 +110,15 @@ def test_what_may_not_be_done_for_real_is_said(monkeypatch):
 
 def test_policy_that_does_not_exist_is_named(linked):
     with pytest.raises(EvenstepError, match=r"policy must be one of.*got 'no-such'"):
-        follow_linked("no-such", iterations=2, change_at=1)
+        follow_linked(Setup("no-such"), iterations=2, change_at=1)
 
 
 @pytest.fixture
 def endless(linked):
     """A process that follows a run without end, and all processes that came of it."""
-    code = "from evenstep.reproduce.linked.following import follow_linked as follow\n"
-    code += f"follow('equal_finish', {ENDLESS}, 1)"
+    code = "from evenstep.engines.simulation import Setup\n"
+    code += "from evenstep.reproduce.linked.following import follow_linked as follow\n"
+    code += f"follow(Setup('equal_finish'), {ENDLESS}, 1)"
     outer = subprocess.Popen(
         [sys.executable, "-c", code],
         stderr=subprocess.PIPE,

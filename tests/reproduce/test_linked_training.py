@@ -8,6 +8,7 @@ from thriftpy2.thrift import TMessageType
 
 from evenstep.clusters.scenarios import make_scenario
 from evenstep.engines.replica import Replica
+from evenstep.engines.simulation import Setup
 from evenstep.errors import Refused
 from evenstep.manager import wire
 from evenstep.manager.peer import Peer
@@ -29,7 +30,7 @@ def workload():
 
 @pytest.fixture
 def training(workload):
-    return Training("equal_finish", CLUSTER, workload)
+    return Training(Setup("equal_finish"), CLUSTER, workload)
 
 
 def gradient_of(replica, parameters, samples):
@@ -49,6 +50,14 @@ def iterate(training, workload, spoil=lambda worker, samples: samples):
 def test_parameters_fill_the_line_as_scenario_g_assumes(training):
     seconds = 2 * len(training.pull()) * 8 / 100e6
     assert seconds == pytest.approx(0.1 * CLUSTER.conditions(0, 0.0).communication[0], rel=0.01)
+
+
+def test_plans_of_a_non_blocking_setup_come_an_iteration_later(workload):
+    at_once, later = (Training(Setup("equal_finish", delay=k), CLUSTER, workload) for k in (0, 1))
+    for _ in range(3):
+        iterate(at_once, workload)
+        iterate(later, workload)
+    assert later.sizes[2].tolist() == at_once.sizes[1].tolist() != at_once.sizes[0].tolist()
 
 
 def test_unequal_batches_train_what_whole_batches_train(training, workload):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.reproduce.tables import column
+from tests.reproduce.tables import column, shapes
 
 pytestmark = [pytest.mark.reproduce, pytest.mark.timeout(900)]
 
@@ -14,12 +14,19 @@ def failing(result):
 def test_batch_sizes_of_four_gpus_are_the_papers(result):
     micro = result("micro")
     # What a busy machine does to workers that are real is another matter.
-    simulated = [claim for claim in micro.claims if claim.name != "real_line"]
+    real = ("real_line", "our_real_line")
+    simulated = [claim for claim in micro.claims if claim.name not in real]
     assert [claim.text for claim in simulated if not claim.holds] == []
     sizes = column(micro.tables[0], "sizes before 150")
     assert sizes["Alg. 2, to the letter, non-blocking"] == [89, 21, 12, 6]
     assert sizes["equal_finish"] == [89, 21, 12, 6]
     assert column(micro.tables[0], "sizes at the end")["equal_finish"] == [100, 8, 13, 7]
+
+
+def test_what_the_paper_claims_is_asked_of_its_own_algorithm(result):
+    for claim in result("micro").claims:
+        papers = "Alg. 2, to the letter, non-blocking" in claim.text and claim.name != "faster"
+        assert (claim.of == "paper") is papers, claim.text
 
 
 def test_trade_is_asked_of_measured_curves(result):
@@ -35,18 +42,59 @@ def test_papers_sizes_stand_beside_those_on_measured_curves_too(result):
     assert papers == [[89, 21, 12, 6]] * 3
 
 
+def test_tables_of_micro(result):
+    virtual = [
+        "policy",
+        "fine-tune from",
+        "fine-tune from, paper",
+        "sizes before 150",
+        "sizes before 150, paper",
+        "optimum before",
+        "sizes at the end",
+        "optimum at the end",
+        "settled after",
+        "settled after the change",
+        "waste",
+    ]
+    real = [
+        "policy",
+        "sizes before",
+        "sizes before, paper",
+        "optimum before",
+        "sizes at the end",
+        "optimum at the end",
+        "t before, ms",
+        "t at the end, ms",
+        "test accuracy",
+        "parameters, difference to one process",
+    ]
+    titles = (
+        "scenario G: the paper's optimum, without noise",
+        "scenario G: the paper's optimum, with noise",
+        "Cluster-A: measured curves, without noise",
+    )
+    simulated, rest = shapes(result("micro"))[:3], shapes(result("micro"))[3:]
+    assert simulated == [(title, "virtual", virtual) for title in titles]
+    title = "For real: four processes, the M60's line degraded at iteration 40"
+    assert rest in ([], [(title, "emulated", real)])
+
+
 def test_micro_is_also_run_for_real_or_the_reason_is_said(result):
     micro = result("micro")
     real = [table for table in micro.tables if table.kind == "emulated"]
     said = [text for text in micro.differences if text.startswith("Not for real: ")]
     assert len(real) + len(said) == 1
     if real:
-        (row,) = real[0].rows
-        assert sum(row["sizes before"]) == sum(row["sizes at the end"]) == 128
+        policies = [row["policy"] for row in real[0].rows]
+        assert policies == ["equal_finish", "Alg. 2, to the letter, non-blocking"]
+        for row in real[0].rows:
+            assert sum(row["sizes before"]) == sum(row["sizes at the end"]) == 128
         titles = [plot.title for plot in micro.plots if plot.kind == "emulated"]
         assert titles == [
-            "For real, equal_finish: batch size", "For real, equal_finish: batch processing time"
-        ]  # fmt: skip
+            f"For real, {policy}: {what}"
+            for policy in policies
+            for what in ("batch size", "batch processing time")
+        ]
 
 
 def test_micro_shows_both_algorithms_over_iterations(result):
@@ -89,4 +137,40 @@ def test_beyond_the_paper(result, name):
 
 
 def test_cost_of_a_decision_is_told_apart_from_virtual_time(result):
-    assert [table.kind for table in result("scale").tables] == ["virtual", "measured"]
+    assert shapes(result("scale")) == [
+        (
+            "Scenario G: settling within 5 % of the optimum, and time lost against it",
+            "virtual",
+            [
+                "workers",
+                "policy",
+                "settled after",
+                "after the change",
+                "waste",
+                "iteration time / BSP",
+                "seeds",
+            ],
+        ),
+        (
+            "A decision (observe and plan), median milliseconds",
+            "measured",
+            ["workers", "stepwise", "equal_finish"],
+        ),
+    ]
+
+
+def test_table_of_the_modern_cluster(result):
+    assert shapes(result("modern")) == [
+        (
+            "2 A100, 3 RTX 6000 and 3 T4, Inception-V3, 256 samples per iteration",
+            "virtual",
+            [
+                "line",
+                "policy",
+                "iteration time / BSP",
+                "lost against the optimum",
+                "waiting",
+                "sizes at the end",
+            ],
+        )
+    ]

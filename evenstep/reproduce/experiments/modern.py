@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import as_file, files
 
@@ -15,9 +15,10 @@ from evenstep.engines.simulation import Outcome, Setup, simulate
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table
 
-POLICIES = ("even", "stepwise:literal=true", "stepwise", "equal_finish")
+OURS, ALG_2 = "equal_finish", ("stepwise:literal=true", "stepwise")
+POLICIES = ("even", *ALG_2, OURS)
 COMMUNICATIONS = {"10 Gbit/s": 1.0, "100 Gbit/s": 0.1}
-"""Lines, and the part that they are of the file's communication time."""
+"""Lines, the slow one first, and the part that they are of the file's communication time."""
 
 
 def run(settings: Settings, progress: Progress) -> Result:
@@ -56,34 +57,49 @@ def run(settings: Settings, progress: Progress) -> Result:
                 bars=True,
             )
         ],
-        [
-            Claim(
-                "gain",
-                "Balancing still pays on newer GPUs: equal_finish is faster than plain BSP over "
-                "both lines.",
-                all(over_bsp[line, "equal_finish"] < 1 for line in COMMUNICATIONS),
-                of="evenstep",
-            ),
-            Claim(
-                "line",
-                "The faster the line, the more there is to gain: what is communicated cannot be "
-                "balanced.",
-                over_bsp["100 Gbit/s", "equal_finish"] < over_bsp["10 Gbit/s", "equal_finish"],
-                of="evenstep",
-            ),
-            Claim(
-                "best",
-                "equal_finish is at least as fast as Alg. 2 over both lines.",
-                all(
-                    over_bsp[line, "equal_finish"] <= over_bsp[line, policy]
-                    for line in COMMUNICATIONS
-                    for policy in ("stepwise", "stepwise:literal=true")
-                ),
-                of="evenstep",
-            ),
-        ],
+        _claims(over_bsp),
         seeds=list(seeds),
     )
+
+
+def _claims(over_bsp: Mapping[tuple[str, str], float]) -> list[Claim]:
+    ours = {line: over_bsp[line, OURS] for line in COMMUNICATIONS}
+    slow, fast = ours
+    ahead = {
+        (line, policy): over_bsp[line, policy]
+        for line in COMMUNICATIONS
+        for policy in ALG_2
+        if over_bsp[line, policy] < ours[line]
+    }
+    said = ", ".join(f"{over:.3f} over {line}" for line, over in ours.items())
+    return [
+        Claim(
+            "gain",
+            "Balancing still pays on newer GPUs: equal_finish is faster than plain BSP over both "
+            "lines.",
+            all(over < 1 for over in ours.values()),
+            of="evenstep",
+            why=f"its iteration time / BSP's is {said}",
+        ),
+        Claim(
+            "line",
+            "The faster the line, the more there is to gain: what is communicated cannot be "
+            "balanced.",
+            ours[fast] < ours[slow],
+            of="evenstep",
+            why=f"iteration time / BSP's is {said}",
+        ),
+        Claim(
+            "best",
+            "equal_finish is at least as fast as Alg. 2 over both lines.",
+            not ahead,
+            of="evenstep",
+            why=", ".join(
+                f"over {line} {policy} has {over:.3f} of BSP's time, equal_finish {ours[line]:.3f}"
+                for (line, policy), over in ahead.items()
+            ),
+        ),
+    ]
 
 
 @contextmanager

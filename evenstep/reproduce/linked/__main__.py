@@ -1,6 +1,6 @@
 """Runs a policy on workers behind lines, and prints what came of it.
 
-python -m evenstep.reproduce.linked POLICY ITERATIONS CHANGE_AT
+python -m evenstep.reproduce.linked POLICY DELAY ITERATIONS CHANGE_AT
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from evenstep.reproduce.linked.link import check_commands
 
 
 def main() -> None:
-    policy, iterations, change_at = sys.argv[1:]
+    policy, delay, iterations, change_at = sys.argv[1:]
     try:
         end_with_parent()
         leave_network()
         check_commands()
         # Loads PyTorch, which takes seconds; where there can be no lines they are saved.
+        from evenstep.engines.simulation import Setup
         from evenstep.reproduce.linked.hub import follow
 
-        print(json.dumps(follow(policy, int(iterations), int(change_at))))
+        setup = Setup(policy, delay=int(delay))
+        print(json.dumps(follow(setup, int(iterations), int(change_at))))
     except EvenstepError as problem:
         sys.exit(str(problem))
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.core.arrays import Floats, Ints
+from evenstep.engines.simulation import Setup
 from evenstep.errors import EvenstepError
 
 _LONGEST = 2.0
@@ -55,20 +56,20 @@ class Linked:
         return np.array([np.bincount(epoch, minlength=num_samples) for epoch in epochs])
 
 
-def follow_linked(policy: str, iterations: int, change_at: int) -> Linked:
+def follow_linked(setup: Setup, iterations: int, change_at: int) -> Linked:
     """Run a policy on four workers in network namespaces; a line is degraded on the way.
 
     Raises EvenstepError, with the reason, where that may not be done.
     """
-    return Linked.of_json(run_linked(policy, iterations, change_at))
+    return Linked.of_json(run_linked(setup, iterations, change_at))
 
 
-def run_linked(policy: str, iterations: int, change_at: int) -> dict[str, Any]:
+def run_linked(setup: Setup, iterations: int, change_at: int) -> dict[str, Any]:
     """Do what `follow_linked` does, and return what the process printed."""
     command = [sys.executable, "-m", "evenstep.reproduce.linked"]
     try:
         done = subprocess.run(
-            [*command, policy, str(iterations), str(change_at)],
+            [*command, setup.policy, *map(str, (setup.delay, iterations, change_at))],
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -14,6 +14,7 @@ import numpy as np
 
 from evenstep.clusters.scenarios import make_scenario
 from evenstep.engines.replica import use_threads
+from evenstep.engines.simulation import Setup
 from evenstep.manager.endpoint import Bounds, Connection
 from evenstep.reproduce.linked.crew import Member, crew
 from evenstep.reproduce.linked.idl import MAX_FRAME
@@ -27,13 +28,13 @@ _READ = 256 * 1024
 """Bytes that are read at once."""
 
 
-def follow(policy: str, iterations: int, change_at: int) -> dict[str, Any]:
-    """Train under a policy, and return sizes, times, samples, and what came of it."""
+def follow(setup: Setup, iterations: int, change_at: int) -> dict[str, Any]:
+    """Train with a setup, and return sizes, times, samples, and what came of it."""
     use_threads(1)
     cluster = make_scenario("G", noisy=False)
     workload = make_workload(WORKLOAD)
     with crew(cluster.workers, workload) as members:
-        training = Training(policy, cluster, workload)
+        training = Training(setup, cluster, workload)
         asyncio.run(_serve(training, members, iterations, change_at))
     alone = train_alone(workload, iterations, cluster.total)
     return {

@@ -46,9 +46,9 @@ NO_BATCH = Batch(np.empty(0, dtype=np.int64), 0.0)
 class Training:
     """Parameters, plans and samples, iteration by iteration."""
 
-    def __init__(self, policy: str, cluster: Cluster, workload: Workload) -> None:
+    def __init__(self, setup: Setup, cluster: Cluster, workload: Workload) -> None:
         self._cluster = cluster
-        self._planner = BalancedPlanner(Setup(policy).balancer(cluster))
+        self._planner = BalancedPlanner(setup.balancer(cluster))
         self._replica = Replica(workload, SEED)
         self._server = ParameterServer(
             self._replica.parameters, self._replica.buffers, OPTIMIZER, cluster.num_workers
