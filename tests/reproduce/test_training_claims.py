@@ -1,10 +1,12 @@
 """Claims of `accuracy`, `weighted` and `partitions`: figures that contradict them, and reasons."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from evenstep.reproduce import small_net
 from evenstep.reproduce.experiments import accuracy, partitions, weighted
 from evenstep.reproduce.experiments.partitions import MIGRATED, MIXED, SKEWED, WEIGHED
 from evenstep.reproduce.partition_study import Result as Run
@@ -146,3 +148,12 @@ def test_difference_within_its_error_may_be_chance():
 def test_what_skew_costs_is_told_by_the_figures():
     runs = {case: [run(case, end)] for case, end in ((MIXED, 0.5), (SKEWED, 0.45))}
     assert "5.0 after half of them" in partitions._skew(runs)
+
+
+@pytest.mark.parametrize(("pictures", "updates"), [(10_000, 160), (50_000, 800)])
+def test_partitions_are_gone_through_as_often_however_large(monkeypatch, pictures, updates):
+    workload = SimpleNamespace(num_samples=pictures)
+    monkeypatch.setattr(small_net, "cifar10", lambda path: workload)
+    settings = SimpleNamespace(quick=False, data=SimpleNamespace(cifar10="somewhere"))
+    study = partitions._study(settings)
+    assert (study.workload, study.updates) == (workload, updates)
