@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -13,7 +13,7 @@ import numpy as np
 from evenstep.engines.comparison import Comparison
 from evenstep.engines.contenders import Contender, parse_contenders
 from evenstep.engines.figures import Figures, ratio
-from evenstep.reproduce.experiment import Progress, steps
+from evenstep.reproduce.experiment import Progress, part_of, steps, words
 from evenstep.reproduce.parts import Parts
 
 
@@ -61,10 +61,12 @@ def train(
     contenders = {contender.label: contender for contender in parse_contenders(schemes)}
     work = [(what, label, seed) for label in contenders if label not in known for seed in seeds]
     runs = {label: list(known.get(label, [])) for label in contenders}
-    for _, label, seed in steps(work, progress):
+    for i, each in enumerate(steps(work, progress)):
+        _, label, seed = each
+        tell = partial(_tell, part_of(progress, i, len(work)), words(each))
         made = parts.get(
             f"{what}/{label}/{seed}/{_digest(comparison)}",
-            partial(_train, comparison, contenders[label], seed),
+            partial(_train, comparison, contenders[label], seed, tell),
         )
         # JSON has no infinity, which is the loss of a model that ran away.
         loss = [np.inf if value is None else value for value in made["loss"]]
@@ -79,9 +81,17 @@ def _digest(comparison: Comparison) -> str:
     return hashlib.sha256(repr(how).encode()).hexdigest()[:12]
 
 
-def _train(comparison: Comparison, contender: Contender, seed: int) -> dict[str, Any]:
-    figures = comparison.run(contender, seed, lambda progress: None)
-    return asdict(_trained(figures, comparison.make_cluster(seed, contender).num_workers))
+def _tell(progress: Progress, what: str, updates: int, of: int) -> None:
+    progress(updates / of, f"{what}: update {updates} of {of}")
+
+
+def _train(
+    comparison: Comparison, contender: Contender, seed: int, tell: Callable[[int, int], None]
+) -> dict[str, Any]:
+    cluster = comparison.make_cluster(seed, contender)
+    most = comparison.num_updates(cluster)
+    figures = comparison.run(contender, seed, lambda made: tell(made.updates, most))
+    return asdict(_trained(figures, cluster.num_workers))
 
 
 def _trained(figures: Figures, num_workers: int) -> Trained:
@@ -113,6 +123,19 @@ def over(runs: Runs, base: str, figure: str, target: float = 1.0) -> dict[str, f
     return {label: _median(some) for label, some in ratios.items()}
 
 
+def shown(runs: Runs, base: str, label: str, figure: str, target: float) -> float | str:
+    """Return the ratio of `over` for a table, or who did not reach the target."""
+    ratio = over(runs, base, figure, target)[label]
+    if ratio is not None:
+        return ratio
+    missed = [
+        name
+        for name in dict.fromkeys((base, label))
+        if _median([_figure(trained, figure, target) for trained in runs[name]]) is None
+    ]
+    return f"not reached by {' and '.join(missed)}" if missed else "no ratio"
+
+
 def _figure(trained: Trained, figure: str, target: float) -> float | None:
     if figure == "per_update":
         return trained.per_update
@@ -126,3 +149,13 @@ def _figure(trained: Trained, figure: str, target: float) -> float | None:
 def _median(values: Sequence[float | None]) -> float | None:
     median = float(np.median([np.inf if value is None else value for value in values]))
     return median if np.isfinite(median) else None
+
+
+def of_seeds(what: str, seeds: Sequence[int]) -> str:
+    """Return what figures are of seeds, in words.
+
+    >>> of_seeds("means", [0]), of_seeds("means", [0, 1])
+    ('seed 0', 'means over seeds 0, 1')
+    """
+    names = ", ".join(map(str, seeds))
+    return f"{what} over seeds {names}" if len(seeds) > 1 else f"seed {names}"

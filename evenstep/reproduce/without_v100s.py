@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from evenstep.engines.comparison import Comparison
-from evenstep.reproduce.end_to_end import ALG_2, BALANCED, BSP, scale_of
-from evenstep.reproduce.experiment import Progress, Settings, part_of
-from evenstep.reproduce.result import Table, beside
-from evenstep.reproduce.training import over, train
+import numpy as np
 
+from evenstep.clusters.named import make_cluster
+from evenstep.reproduce.end_to_end import ALG_2, BALANCED, BSP, NAMES
+from evenstep.reproduce.result import Row, Table, beside
+from evenstep.reproduce.settled import ORACLE, Settled
+
+MODEL = "resnet32"
 PAPER = {16: 0.63, 12: 0.72}
 """Number of workers: LB-BSP's iteration time over BSP's, with ResNet-32."""
 
 
-def without_v100s(settings: Settings, progress: Progress) -> Table:
-    """Compare times with 16 workers and with 12, without the V100s; no gradients."""
-    rows = []
-    for i, (num_workers, paper) in enumerate(PAPER.items()):
-        comparison = Comparison(
-            f"A:{num_workers},model=resnet32", iterations=settings.choose(100, 500)
-        )
-        runs = train(
-            f"times, {num_workers}",
-            comparison,
-            f"{ALG_2},{BALANCED},lb-bsp:oracle",
-            scale_of(settings).seeds,
-            settings.shared,
-            part_of(progress, i, len(PAPER)),
-        )
-        ratios = over(runs, BSP, "per_update")
-        rows.append(
-            {
-                "workers": num_workers,
-                **{
-                    name: value
-                    for name, label in (("Alg. 2", ALG_2), ("equal_finish", BALANCED))
-                    for name, value in beside(f"{name}: time / BSP", ratios[label], paper).items()
-                },
-                "oracle: time / BSP": ratios["lb-bsp:oracle"],
-            }
-        )
-    return Table("ResNet-32 with and without the V100s: iteration time over BSP's", "virtual", rows)
+def without_v100s(made: Settled) -> Table:
+    """Compare times with 16 workers and with 12, without the V100s."""
+    return Table(
+        "ResNet-32 with and without the V100s: settled iteration time over BSP's",
+        "virtual",
+        [_row(made, num_workers) for num_workers in PAPER],
+        "Of runs like those of the table before it. One sample each: what the slowest worker takes "
+        "with a single sample, over BSP's, without noise; no batch sizes take less.",
+    )
+
+
+def _row(made: Settled, num_workers: int) -> Row:
+    def pace(label: str) -> float:
+        return made.pace((num_workers, MODEL), label, BSP)
+
+    return {
+        "workers": num_workers,
+        **beside(f"{NAMES[ALG_2]}: time / BSP", pace(ALG_2), PAPER[num_workers]),
+        **beside(f"{NAMES[BALANCED]}: time / BSP", pace(BALANCED), PAPER[num_workers]),
+        "oracle: time / BSP": pace(ORACLE),
+        "one sample each: time / BSP": floor(num_workers),
+    }
+
+
+def floor(num_workers: int) -> float:
+    """Return the least part of BSP's iteration time that batch sizes can take, but for noise.
+
+    Each worker has a sample at least, and overhead and communication with it.
+    """
+    cluster = make_cluster(f"A:{num_workers},model={MODEL}", noisy=False)
+    at = cluster.conditions(0, 0.0)
+    sizes = (cluster.minimum, cluster.total // num_workers)
+    one, even = (cluster.expected_times(np.full(num_workers, size), at).max() for size in sizes)
+    return float(one / even)

@@ -8,46 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from evenstep.engines.comparison import Comparison
 from evenstep.errors import EvenstepError
 from evenstep.reproduce import memory_group
-from evenstep.reproduce.end_to_end import ALG_2, ASP, BALANCED, BSP, MODELS, SSP, Trainings
 from evenstep.reproduce.experiment import Settings, Skipped
-from evenstep.reproduce.experiments import cluster_a, gpu_curve, predictors, slowdown
-from evenstep.reproduce.result import Table
-from evenstep.reproduce.training import Trained
+from evenstep.reproduce.experiments import gpu_curve, predictors, slowdown
 
 SETTINGS = Settings(quick=True)
 
 
 def quiet(share, text):
     pass
-
-
-def trained(accuracy):
-    return Trained(0.1, [0, 1], [0.0, 1.0], [0.1, accuracy], [1.0, 1.0], 16, 0.0)
-
-
-def claims_of_cluster_a(bsp, asp):
-    runs = {label: [trained(bsp)] for label in (BSP, SSP, ALG_2, BALANCED)} | {ASP: [trained(asp)]}
-    done = [Trainings(Comparison("A"), model, runs, 0.8, True, "a net", 1.0) for model in MODELS]
-    smaller = Table("t", "virtual", [{"oracle: time / BSP": 0.5}, {"oracle: time / BSP": 0.6}])
-    return {claim.name: claim for claim in cluster_a._claims(done, smaller)}
-
-
-@pytest.mark.parametrize(("bsp", "holds"), [(0.9, True), (0.3, False)])
-def test_nobody_needs_more_updates_than_bsp_where_bsp_did_not_get_there(bsp, holds):
-    claim = claims_of_cluster_a(bsp, asp=0.3)["asp_needs_more_updates"]
-    assert claim.holds is holds
-    assert ("BSP did not reach the target with CifarNet" in claim.why) is not holds
-
-
-def test_target_of_inception_is_said_to_be_imagenets():
-    runs = {BSP: [trained(0.7)]}
-    table = cluster_a._table(
-        Trainings(Comparison("A"), "inception_v3", runs, 0.65, True, "a net", 1.0)
-    )
-    assert "target 0.650 (the paper's on ImageNet)" in table.title
 
 
 def medians(on_the_trace):

@@ -30,16 +30,37 @@ def made(model="resnet32"):
     return trainings(Settings(), model, quiet)
 
 
-def test_with_all_pictures_targets_are_the_papers(scales, monkeypatch):
+@pytest.fixture
+def complete(scales, monkeypatch):
     monkeypatch.setattr(end_to_end, "_ALL_PICTURES", make_workload("softmax").num_samples)
+
+
+def test_with_all_pictures_targets_are_the_papers(complete, monkeypatch):
+    monkeypatch.setitem(TARGETS, "resnet32", 0.01)
     everything = made()
-    assert everything.is_papers
-    assert everything.target == TARGETS["resnet32"]
+    assert (everything.is_complete, everything.is_papers) == (True, True)
+    assert everything.target == 0.01
     assert everything.comparison.iterations == 4
 
 
-def test_with_fewer_pictures_the_target_is_near_what_bsp_reached(scales):
+def test_papers_target_that_bsp_misses_is_not_taken(complete, monkeypatch):
+    monkeypatch.setitem(TARGETS, "resnet32", 1.01)
+    everything = made()
+    assert (everything.is_complete, everything.is_papers) == (True, False)
+    assert everything.target == pytest.approx(0.95 * everything.runs[BSP][0].best)
+
+
+def test_with_fewer_pictures_the_target_is_near_what_bsp_reached(scales, monkeypatch):
+    monkeypatch.setitem(TARGETS, "resnet32", 0.01)
     some = made()
-    assert not some.is_papers
+    assert (some.is_complete, some.is_papers) == (False, False)
     assert some.target == pytest.approx(0.95 * some.runs[BSP][0].best)
     assert some.comparison.iterations == 2
+
+
+def test_conditions_have_the_seeds_of_what_they_are_compared_with(complete, monkeypatch):
+    monkeypatch.setattr(end_to_end, "EVERYTHING", replace(end_to_end.EVERYTHING, seeds=(3, 4)))
+    done = made()
+    assert done.seeds == (3, 4)
+    conditions = end_to_end.stale(Settings(), done, quiet)
+    assert {len(some) for runs in conditions.values() for some in runs.values()} == {2}
