@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,8 +14,6 @@ from evenstep.engines.contenders import Contender, parse_contenders
 from evenstep.reproduce.experiment import Progress, steps
 from evenstep.reproduce.parts import Parts
 from evenstep.reproduce.window import Window
-
-_MINUTE = 60.0
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,7 @@ def window_after(
     _, contender = parse_contenders(scheme)
     learning = replace(comparison, iterations=iterations)
     last = max(learning.run(contender, seed, lambda progress: None).time for seed in seeds)
-    start = _MINUTE * math.ceil(last / _MINUTE)
-    return Window(start, start + seconds)
+    return Window.after(last, seconds)
 
 
 def time_schemes(

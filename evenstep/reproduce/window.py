@@ -6,6 +6,7 @@ where other loads may be. On a trace it is the same seconds that are compared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,6 +32,16 @@ class Window:
     end: float
     unit: str = "second"
     """`second` or `iteration`, as that of a trace."""
+
+    @classmethod
+    def after(cls, second: float, length: float) -> Window:
+        """Return so many seconds from the next whole minute on.
+
+        >>> Window.after(70.5, 300)
+        Window(start=120.0, end=420.0, unit='second')
+        """
+        start = 60.0 * math.ceil(second / 60)
+        return cls(start, start + length)
 
     def updates(self, done: Sequence[float]) -> float:
         """Return how many updates it has; `done` says when each one was complete.
