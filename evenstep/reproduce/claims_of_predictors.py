@@ -27,6 +27,7 @@ CLUSTERS = {
 }
 RMSE, TIME = "rmse", "over_bsp"
 _WORDS = {RMSE: "RMSE", TIME: "average iteration time"}
+_COLUMNS = {RMSE: "RMSE", TIME: "time / BSP"}
 _AROUND = {RMSE: (0.4, 0.15), TIME: (0.15, 0.05)}
 """By how much NARX surpasses the second best in the paper, and how far ours may be from that."""
 
@@ -65,7 +66,7 @@ class Scores:
         'RMSE of ema 7.900'
         """
         figures = ", ".join(f"{name} {self.get(cluster, name, figure):.3f}" for name in names)
-        return f"{_WORDS[figure]} of {figures}"
+        return f"{_COLUMNS[figure]} of {figures}"
 
 
 def claims_of_predictors(scores: Scores) -> list[Claim]:
@@ -155,7 +156,7 @@ def _around(scores: Scores, name: str, cluster: str, figure: str, who: str = NAR
         name,
         f"{subject} surpasses the second best of the paper's predictors by around {papers:.0%} in "
         f"{_WORDS[figure]} (within {100 * margin:.0f} points): {gain:.0%} "
-        f"{'on the Google trace, as in the paper' if cluster == 'B' else f'in {cluster}'}.",
+        f"{'on the Google trace, where the paper has it' if cluster == 'B' else f'in {cluster}'}.",
         holds,
         why="" if holds else _room(scores, cluster, figure, who),
     )
@@ -170,11 +171,11 @@ def _room(scores: Scores, cluster: str, figure: str, who: str) -> str:
         return (
             f"{words}; by the oracle, which foresees noise too, {second} is surpassed by {room:.0%}"
         )
-    noise = scores.get(cluster, second, "noise")
+    noise = scores.get(cluster, who, "noise")
     room = 1 - noise / scores.get(cluster, second)
     return (
-        f"{words}; noise alone, which nobody foresees, makes one of {noise:.3f}, so that "
-        f"{second} could be surpassed by {room:.0%} at most"
+        f"{words}; noise alone, which nobody foresees, makes one of {noise:.3f}, which is "
+        f"{room:.0%} below {second}'s"
     )
 
 

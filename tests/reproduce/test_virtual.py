@@ -83,8 +83,8 @@ def test_every_predictor_of_the_paper_has_its_figure_beside_ours(result):
 
 def test_nobody_is_better_than_who_knows_all_but_the_noise(result):
     for table in result("predictors").tables:
-        noise = float(re.search(r"would have an RMSE of ([\d.]+)", table.note)[1].rstrip("."))
-        assert 0 < noise <= 1.02 * min(column(table, "RMSE").values())
+        (noise,) = re.findall(r"would have an RMSE of (\d+\.\d+)", table.note)
+        assert 0 < float(noise) <= 1.02 * min(column(table, "RMSE").values())
 
 
 def test_arima_is_more_than_the_average_that_it_begins_with(result):
