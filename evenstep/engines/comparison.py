@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -90,6 +91,15 @@ class Comparison:
             for progress in run.advance(self.num_updates(cluster), stop_at):
                 watch(progress)
             return figures_of(run, self.target, self.scored_from(cluster))
+
+    def times(self, contender: Contender, seed: int, until: float) -> list[float]:
+        """Return when each update was complete, up to the first one after so many seconds."""
+        with self._start(contender, self.make_cluster(seed, contender), seed) as run:
+            # Who is slow makes few updates in that time, who is fast makes many.
+            for progress in run.advance(sys.maxsize):
+                if progress.time >= until:
+                    break
+            return run.times
 
     def num_updates(self, cluster: Cluster) -> int:
         """Return how many updates a run makes, or may make to reach the target."""

@@ -31,13 +31,13 @@ _LEAST = 0.01
 """What is left of a machine at least: a worker that got nothing would never finish."""
 
 
-def draw_cluster(path: Path, iterations: int, seed: int) -> Cluster:
+def draw_cluster(path: Path, seed: int) -> Cluster:
     """Make Cluster-B with every worker in place of another machine of its class, drawn by the seed.
 
     The file has a row per machine: its capacities, and cpu_00 to cpu_11 and mem_00 to mem_11, what
     its tasks used in twelve slots of five minutes.
     """
-    cluster = ClusterB().make(iterations, seed)
+    cluster = ClusterB().make(seed=seed)
     environment = cluster.environment
     assert isinstance(environment, Scheduled)
     instances = [row["instance"] for row in read_table("cluster_b_workers")]

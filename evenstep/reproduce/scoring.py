@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,9 +15,11 @@ from evenstep.clusters.cluster import Cluster
 from evenstep.core import metrics
 from evenstep.core.arrays import Floats
 from evenstep.engines.experiment import EVEN
+from evenstep.engines.iteration import Iteration
 from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.simulation import ORACLE, Setup, predicted_speeds
 from evenstep.engines.virtual import Planner, VirtualEngine
+from evenstep.reproduce.window import Window
 
 State = Mapping[str, NDArray[Any]]
 """What a predictor has learned."""
@@ -24,14 +27,16 @@ State = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What a predictor reached from an iteration on."""
+    """What a predictor reached in a window."""
 
     rmse: float
     """Mean over workers, in samples per second."""
+    noise: float
+    """The RMSE of who knows all but the noise."""
     time_over_bsp: float
     time_over_oracle: float
     predicted: Floats
-    """(iteration, worker), in samples per second."""
+    """(iteration, worker), in samples per second; of all iterations, as the speeds."""
     speeds: Floats
     learned: State
 
@@ -41,42 +46,60 @@ class Scorer:
     """Plain BSP and the oracle are run once, for all predictors on this cluster."""
 
     cluster: Cluster
-    iterations: int
-    scored_from: int
+    window: Window
 
     def score(self, predictor: str, learned: State | None = None) -> Scored:
         """Run Alg. 1 with a predictor, which may begin with what another run has learned."""
-        setup = Setup("proportional", predictor)
-        balancer = setup.balancer(self.cluster)
+        balancer = Setup("proportional", predictor).balancer(self.cluster)
         assert balancer.predictor is not None
         if learned is not None:
             balancer.predictor.restore(learned)
         planner = BalancedPlanner(balancer)
-        predicted, speeds, times = [], [], []
-        for iteration in VirtualEngine(self.cluster, planner).run(self.iterations):
+        run, predicted = [], []
+        for iteration in self._run(planner):
+            run.append(iteration)
             predicted.append(predicted_speeds(planner.in_force))
-            speeds.append(iteration.sizes / iteration.times)
-            times.append(iteration.time)
-        scored = slice(self.scored_from, None)
-        rmse = metrics.rmse(np.array(predicted)[scored], np.array(speeds)[scored])
+        speeds = np.array([each.sizes / each.times for each in run])
+        scored = np.array([self.window.has(each.number, each.start) for each in run])
+        without_noise = speeds * [each.at.noise for each in run]
+        rmse, noise = (
+            metrics.rmse(known[scored], speeds[scored])
+            for known in (np.array(predicted), without_noise)
+        )
         assert rmse is not None, "proportional predicts"
+        assert noise is not None, "somebody has samples"
+        per_update = self._per_update(run)
         return Scored(
             rmse,
-            metrics.time_over(np.array(times)[scored], self._bsp[scored]),
-            metrics.time_over(np.array(times)[scored], self._oracle[scored]),
+            noise,
+            per_update / self._bsp,
+            per_update / self._oracle,
             np.array(predicted),
-            np.array(speeds),
+            speeds,
             balancer.predictor.state(),
         )
 
     @cached_property
-    def _bsp(self) -> Floats:
-        return self._times(EVEN.planner(self.cluster))
+    def _bsp(self) -> float:
+        return self._per_update(list(self._run(EVEN.planner(self.cluster))))
 
     @cached_property
-    def _oracle(self) -> Floats:
-        return self._times(Setup(ORACLE).planner(self.cluster))
+    def _oracle(self) -> float:
+        return self._per_update(list(self._run(Setup(ORACLE).planner(self.cluster))))
 
-    def _times(self, planner: Planner) -> Floats:
-        run = VirtualEngine(self.cluster, planner).run(self.iterations)
-        return np.array([iteration.time for iteration in run])
+    def _run(self, planner: Planner) -> Iterator[Iteration]:
+        """Yield all iterations that begin before the window is over."""
+        for iteration in VirtualEngine(self.cluster, planner).run(sys.maxsize):
+            yield iteration
+            if self.window.is_over(iteration.number + 1, iteration.start + iteration.time):
+                return
+
+    def _per_update(self, run: list[Iteration]) -> float:
+        return self.window.per_update([each.start + each.time for each in run])
+
+
+def learning_ends(cluster: Cluster, iterations: int) -> float:
+    """Return when the models that learn are first trained, in seconds: they are EMA before."""
+    planner = Setup("proportional", "ema").planner(cluster)
+    *_, last = VirtualEngine(cluster, planner).run(iterations)
+    return last.start + last.time

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,40 +10,13 @@ import pytest
 from evenstep.errors import EvenstepError
 from evenstep.reproduce import memory_group
 from evenstep.reproduce.experiment import Settings, Skipped
-from evenstep.reproduce.experiments import gpu_curve, predictors, slowdown
+from evenstep.reproduce.experiments import gpu_curve, slowdown
 
 SETTINGS = Settings(quick=True)
 
 
 def quiet(share, text):
     pass
-
-
-def medians(on_the_trace):
-    names = (*predictors.PAPER, "narx:reuse=false", "kalman", "best_of")
-    figures = {"rmse": 8.0, "over_bsp": 0.5, "over_oracle": 1.2}
-    made = {(cluster, name): dict(figures) for cluster in ("P", "B") for name in names}
-    made["P", "narx"]["rmse"], made["B", "narx"]["rmse"] = 4.8, on_the_trace
-    return made
-
-
-@pytest.mark.parametrize(("on_the_trace", "holds"), [(4.8, True), (7.4, False)])
-def test_papers_claim_is_also_asked_of_the_papers_cluster(on_the_trace, holds):
-    claims = {claim.name: claim for claim in predictors._claims(medians(on_the_trace))}
-    assert claims["narx_by_40"].holds
-    claim = claims["narx_by_40_on_the_trace"]
-    assert (claim.holds, claim.of) == (holds, "paper")
-    assert claim.why
-
-
-def test_without_statsmodels_one_row_is_missing_and_that_is_said(monkeypatch):
-    scale = replace(predictors.QUICK, num_workers=2, iterations=30, start=24)
-    monkeypatch.setattr(predictors, "QUICK", scale)
-    monkeypatch.setattr(predictors, "_score", lambda *part: medians(7.0)["P", "narx"])
-    monkeypatch.setitem(sys.modules, "statsmodels", None)
-    found = predictors.run(SETTINGS, quiet)
-    assert "arima" not in [row["predictor"] for row in found.tables[0].rows]
-    assert "arima was left out: statsmodels is not installed." in found.differences
 
 
 def test_what_was_derived_is_labelled_and_proves_nothing():

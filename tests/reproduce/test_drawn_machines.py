@@ -34,20 +34,20 @@ def left(cluster):
 
 def test_every_seed_has_other_machines_and_the_same_one_the_same(usage):
     path = usage(40)
-    first, again, other = (left(draw_cluster(path, 10, seed)) for seed in (0, 0, 1))
+    first, again, other = (left(draw_cluster(path, seed)) for seed in (0, 0, 1))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert len(first) == 32
 
 
 def test_no_machine_is_drawn_twice(usage):
-    drawn = left(draw_cluster(usage(17), 10, seed=3))
+    drawn = left(draw_cluster(usage(17), seed=3))
     assert len(set(drawn[:17].round(6))) == 17
 
 
 def test_too_few_machines_are_refused(usage):
     with pytest.raises(DataFileError, match=r"must have 17 machines like a m4\.2xlarge, got 16"):
-        draw_cluster(usage(16), 10, seed=0)
+        draw_cluster(usage(16), seed=0)
 
 
 @pytest.mark.parametrize("text", [b"a,b\n1,2\n", b"cpu_capacity,mem_capacity\n0.5\n"])
@@ -55,4 +55,4 @@ def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "machine_usage_hour.csv.gz"
     path.write_bytes(gzip.compress(text))
     with pytest.raises(DataFileError, match="must be the usage of machines"):
-        draw_cluster(path, 10, seed=0)
+        draw_cluster(path, seed=0)
