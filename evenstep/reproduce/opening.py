@@ -43,7 +43,7 @@ def _open_profet(path: Path) -> None:
 def _open_google(path: Path) -> None:
     from evenstep.reproduce.drawn_machines import draw_cluster
 
-    draw_cluster(path, iterations=1, seed=0)
+    draw_cluster(path, seed=0)
 
 
 LOADERS: dict[str, Callable[[Path], None]] = {
