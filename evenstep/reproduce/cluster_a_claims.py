@@ -205,7 +205,7 @@ def _costs(done: Trainings, labels: Sequence[str], made: Settled) -> str:
             f"{NAMES[label]} {cell(time)} for {cell(updates)} of its updates (at the settled pace "
             f"{cell(pace)})"
         )
-    return f"with {MODELS[done.model]}, of BSP's time {', '.join(costs)}"
+    return f"with {MODELS[done.model]}, in parts of BSP's time: {', '.join(costs)}"
 
 
 def _cells(values: Sequence[float | None]) -> str:
