@@ -28,12 +28,12 @@ def claims(done: Sequence[Trainings], made: Settled, conditions: Mapping[str, Ru
                 _beats_ssp(label, made),
                 _beats_asp(label, made),
                 _less_heterogeneous(label, made),
-                _before_bsp(label, done),
+                _before_bsp(label, done, made),
                 _same_updates(label, done),
-                _first_of_all(label, done),
+                _first_of_all(label, done, made),
             )
         ),
-        _fastest(done),
+        _fastest(done, made),
         _asp_needs_more(done, conditions),
     ]
 
@@ -101,14 +101,18 @@ def _less_heterogeneous(label: str, made: Settled) -> Claim:
     )
 
 
-def _before_bsp(label: str, done: Sequence[Trainings]) -> Claim:
+def _before_bsp(label: str, done: Sequence[Trainings], made: Settled) -> Claim:
     times = [d.ratio("time", label) for d in done]
     return _claim(
         label,
         "before_bsp",
         f"{NAMES[label]} reaches the target before BSP, with every model (in {_cells(times)} of "
         "its time, settling included).",
-        [_costs(d, [label]) for d, value in zip(done, times, strict=True) if not _less(value, 1)],
+        [
+            _costs(d, [label], made)
+            for d, value in zip(done, times, strict=True)
+            if not _less(value, 1)
+        ],
     )
 
 
@@ -128,7 +132,7 @@ def _same_updates(label: str, done: Sequence[Trainings]) -> Claim:
     )
 
 
-def _first_of_all(label: str, done: Sequence[Trainings]) -> Claim:
+def _first_of_all(label: str, done: Sequence[Trainings], made: Settled) -> Claim:
     failing = []
     for d in done:
         ours = d.ratio("time", label)
@@ -138,7 +142,7 @@ def _first_of_all(label: str, done: Sequence[Trainings]) -> Claim:
             if (theirs := d.ratio("time", scheme)) is not None and not _less(ours, theirs)
         ]
         if before or ours is None:
-            failing.append(_costs(d, [label, *before]))
+            failing.append(_costs(d, [label, *before], made))
     return _claim(
         label,
         "first_of_all",
@@ -148,10 +152,10 @@ def _first_of_all(label: str, done: Sequence[Trainings]) -> Claim:
     )
 
 
-def _fastest(done: Sequence[Trainings]) -> Claim:
+def _fastest(done: Sequence[Trainings], made: Settled) -> Claim:
     pairs = [(d, d.ratio("time", BALANCED), d.ratio("time", ALG_2)) for d in done]
     failing = [
-        _costs(d, [BALANCED, ALG_2])
+        _costs(d, [BALANCED, ALG_2], made)
         for d, ours, papers in pairs
         if ours is None or ours >= 1 or (papers is not None and papers < ours)
     ]
@@ -187,14 +191,21 @@ def _less(ours: float | None, theirs: float) -> bool:
     return ours is not None and ours < theirs
 
 
-def _costs(done: Trainings, labels: Sequence[str]) -> str:
-    """Return what some schemes take to the target."""
+def _costs(done: Trainings, labels: Sequence[str], made: Settled) -> str:
+    """Return what some schemes take to the target, and would take had they settled before."""
     costs = []
     for label in labels:
-        time, updates = (shown(done.runs, BSP, label, f, done.target) for f in ("time", "updates"))
-        took = f"takes {cell(time)} of BSP's time, {cell(updates)} of its updates"
-        costs.append(f"{NAMES[label]} {f'has none: {time}' if isinstance(time, str) else took}")
-    return f"with {MODELS[done.model]} {' and '.join(costs)}"
+        time = shown(done.runs, BSP, label, "time", done.target)
+        updates = done.ratio("updates", label)
+        if isinstance(time, str) or updates is None:
+            costs.append(f"{NAMES[label]} none that compares ({time})")
+            continue
+        pace = updates * made.pace((ALL, done.model), label, BSP)
+        costs.append(
+            f"{NAMES[label]} {cell(time)} for {cell(updates)} of its updates (at the settled pace "
+            f"{cell(pace)})"
+        )
+    return f"with {MODELS[done.model]}, in parts of BSP's time: {', '.join(costs)}"
 
 
 def _cells(values: Sequence[float | None]) -> str:

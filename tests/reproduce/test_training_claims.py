@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from evenstep.reproduce import small_net
+from evenstep.reproduce.data import Data
+from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import accuracy, partitions, weighted
 from evenstep.reproduce.experiments.partitions import MIGRATED, MIXED, SKEWED, WEIGHED
 from evenstep.reproduce.partition_study import Result as Run
@@ -154,6 +156,6 @@ def test_what_skew_costs_is_told_by_the_figures():
 def test_partitions_are_gone_through_as_often_however_large(monkeypatch, pictures, updates):
     workload = SimpleNamespace(num_samples=pictures)
     monkeypatch.setattr(small_net, "cifar10", lambda path: workload)
-    settings = SimpleNamespace(quick=False, data=SimpleNamespace(cifar10="somewhere"))
-    study = partitions._study(settings)
+    monkeypatch.setattr(Data, "cifar10", "somewhere")
+    study = partitions._study(Settings())
     assert (study.workload, study.updates) == (workload, updates)

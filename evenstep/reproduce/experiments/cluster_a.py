@@ -135,7 +135,7 @@ _DIFFERENCES = [
     "The paper's LB-BSP on GPUs is Alg. 2, non-blocking and settled. Alg. 2 to the letter moves "
     "samples between one pair of workers at a time, which takes hundreds of iterations with 16 "
     "workers: time per update is asked of long runs without gradients, non-blocking. The trainings "
-    "are shorter and blocking, and their time per update and time to the target count settling.",
+    "are blocking, and their time per update and time to the target count settling.",
     "Times are virtual: PROFET's curves of other GPUs' days, ResNet-18 and CIFAR10_CNN standing in "
     "for ResNet-32 and CifarNet (docs/clusters.md). Ratios depend on how far the GPUs lie apart.",
     "A quick run takes the gradients of a net with one hidden layer on scikit-learn's digits, and "

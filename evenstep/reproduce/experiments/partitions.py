@@ -184,14 +184,15 @@ def _moves(runs: Runs) -> str:
 def _skew(runs: Runs) -> str:
     """Return what skewed data cost in the course of training, in words."""
     last = int(runs[MIXED][0].updates[-1])
-    costs = [
-        100 * _mean([a.accuracy_after(at) - b.accuracy_after(at) for a, b in pairs])
-        for at in (last // 4, last // 2, last)
-        for pairs in [list(zip(runs[MIXED], runs[SKEWED], strict=True))]
-    ]
+    quarter, half = (
+        _mean([run.accuracy_after(at) for run in runs[MIXED]])
+        - _mean([run.accuracy_after(at) for run in runs[SKEWED]])
+        for at in (last // 4, last // 2)
+    )
+    end = _late(runs[MIXED]) - _late(runs[SKEWED])
     return (
-        f"Here skew costs {costs[0]:.1f} points of accuracy after a quarter of the updates, "
-        f"{costs[1]:.1f} after half of them and {costs[2]:.1f} after all."
+        f"Here skew costs {100 * quarter:.1f} points of accuracy after a quarter of the updates, "
+        f"{100 * half:.1f} after half of them and {100 * end:.1f} at the end."
     )
 
 
