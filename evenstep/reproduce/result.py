@@ -103,6 +103,11 @@ class Claim:
     why: str = ""
     """Where it does not hold: the reason, or the conditions under which it does."""
 
+    def __post_init__(self) -> None:
+        if self.holds:
+            # Reasons are put into words for figures that contradict the claim.
+            object.__setattr__(self, "why", "")
+
 
 @dataclass(frozen=True)
 class Result:
