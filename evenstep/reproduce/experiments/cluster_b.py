@@ -230,7 +230,7 @@ def _differences(workload: Workload, share: int, scale: Scale) -> list[str]:
         f"The SVM is trained on {workload.num_samples:,} samples ({workload.name}), the paper's on "
         f"those of 2.4 million URLs. An iteration's 10 % are {share} per worker here, so that one "
         f"sample is {1 / share:.1%} of a batch. Its accuracy is of runs of their own, "
-        f"{scale.trained_for} updates with real gradients; in all those seconds there are more.",
+        f"{scale.trained_for} updates with real gradients.",
         "How fast the instances are with an SVM is not known: both models have the same assumed "
         "speeds, and only ratios to BSP are shown.",
         "The paper does not say over which part of its hour schemes were compared.",
