@@ -237,27 +237,33 @@ def test_papers_overhead_is_asked_of_the_papers_predictor():
     assert (claims["our_small"].holds, claims["our_small"].of) == (False, "evenstep")
 
 
+def rounded(row):
+    return {name: round(x, 6) if isinstance(x, float) else x for name, x in row.items()}
+
+
 def test_row_of_overhead_has_shares_of_the_assumed_iteration(monkeypatch):
     monkeypatch.setattr(overhead, "ITERATION", 2.0)
     updating, measuring = np.linspace(0, 1, 101), np.linspace(0, 0.1, 101)
     rounds = overhead.Rounds(updating, manager=0.004, workers=0.003)
-    row = overhead._row(overhead.Case(96, "narx"), rounds, measuring)
-    assert {name: round(x, 6) if isinstance(x, float) else x for name, x in row.items()} == {
-        "workers": 96,
-        "predictor": "narx",
-        "played by": "messages",
+    case = overhead.Case(96, "narx")
+    who = {"workers": 96, "predictor": "narx", "played by": "messages"}
+    assert rounded(overhead._row_of_times(case, rounds, measuring)) == {
+        **who,
         "measuring, ms": 50.0,
         "updating, ms": 500.0,
         "manager's CPU, ms": 4.0,
         "workers' CPU, ms": 3.0,
-        "measuring / assumed iteration: mean": 0.025,
-        "measuring / assumed iteration: 5th percentile": 0.0025,
-        "measuring / assumed iteration: 95th percentile": 0.0475,
-        "updating / assumed iteration: mean": 0.25,
-        "updating / assumed iteration: 5th percentile": 0.025,
-        "updating / assumed iteration: 95th percentile": 0.475,
-        "both / assumed iteration": 0.275,
-        "both / assumed iteration, paper": "< 0.011",
+    }
+    assert rounded(overhead._row_of_shares(case, updating, measuring)) == {
+        **who,
+        "measuring: mean": 0.025,
+        "measuring: 5th": 0.0025,
+        "measuring: 95th": 0.0475,
+        "updating: mean": 0.25,
+        "updating: 5th": 0.025,
+        "updating: 95th": 0.475,
+        "both: mean": 0.275,
+        "both: mean, paper": "< 0.011",
     }
 
 
