@@ -82,9 +82,9 @@ def _times(rounds: Mapping[Case, Rounds], measuring: Floats, num_rounds: int) ->
         [_row_of_times(case, each, measuring) for case, each in rounds.items()],
         "Updating is a round, from the first report until the last worker has read its plan. "
         f"Workers are played: '{MESSAGES}' is one thread that writes and reads the messages of all "
-        f"of them without their clients, '{CLIENTS}' has the public client in a thread for each "
-        "worker; their own work is in the round, and they share this machine's cores with the manager. "
-        "CPU time, per round, is what manager and workers had of the cores, without waiting for them. "
+        f"of them without their clients, '{CLIENTS}' has the public client in a thread for each; "
+        "their own work is in the round, and they share this machine's cores with the manager. CPU "
+        "time, per round, is what manager and workers had of the cores, without waiting for them. "
         "Measuring is a reading of CPU and memory usage, the same in every row. The policy is "
         f"proportional; X is {SAMPLES} for each worker, and speeds are spread around {SPEED:g}. "
         "Before its 500th iteration NARX is not trained, and predicts as EMA does.",
