@@ -80,22 +80,14 @@ def test_quick_result_is_not_taken_for_a_full_one(tmp_path):
     assert [settings.quick for settings in calls] == [True, False]
 
 
-def test_other_data_make_another_result(tmp_path):
+@pytest.mark.parametrize(("name", "times"), [("cifar10.npz", 2), ("url.svm", 1)])
+def test_data_that_an_experiment_takes_make_another_result(tmp_path, name, times):
     experiment, calls = counting()
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "cifar10.npz").touch()
+    (tmp_path / "data" / name).touch()
     run(experiment, Settings(), tmp_path / "out", quiet)
     run(experiment, Settings(data=Data(tmp_path / "data")), tmp_path / "out", quiet)
-    assert len(calls) == 2
-
-
-def test_data_that_an_experiment_does_not_take_make_no_other_result(tmp_path):
-    experiment, calls = counting()
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "url.svm").touch()
-    run(experiment, Settings(), tmp_path / "out", quiet)
-    run(experiment, Settings(data=Data(tmp_path / "data")), tmp_path / "out", quiet)
-    assert len(calls) == 1
+    assert len(calls) == times
 
 
 def test_interrupted_experiment_goes_on_where_it_was(tmp_path):
