@@ -23,6 +23,8 @@ from evenstep.reproduce.experiment import Skipped
 from evenstep.reproduce.played_workers import SAMPLES, USAGE, draw_speeds, draw_times
 
 WAIT = 60.0
+UNCOUNTED = 5
+"""Rounds until the first plans are made, and everything is warm."""
 
 
 class Workers:
@@ -121,7 +123,7 @@ def playing(address: str, job: str, num_workers: int, predictor: str) -> Iterato
     """Play one job, whose first plans are made."""
     workers = Workers(address, job, num_workers, predictor)
     rounds = Rounds([workers])
-    rounds.rounds(5)
+    rounds.rounds(UNCOUNTED)
     yield rounds
     rounds.close()
     workers.close()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import EvenstepError
+from evenstep.manager.client import ManagerClient
 from evenstep.reproduce.client_workers import _results, client_rounds
 from evenstep.reproduce.experiment import Settings, Skipped
 from evenstep.reproduce.experiments import overhead, slowdown
@@ -108,7 +109,23 @@ def test_clients_that_are_refused_end_the_rounds_with_the_reason():
         playing(address, "taken", 2, "ema"),
         pytest.raises(EvenstepError, match="w0"),
     ):
-        client_rounds(address, "taken", 2, "ema", 1)
+        client_rounds(address, "taken", 2, "ema", 1, 0, lambda: np.zeros(1))
+
+
+def test_clients_are_read_after_the_rounds_that_do_not_count_and_after_the_last():
+    bound, planned = ManagerClient.boundary, []
+
+    def boundary(client, report):
+        bound(client, report)
+        planned.append(client.worker)
+
+    with manager() as (_, address), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ManagerClient, "boundary", boundary)
+        seconds, went_on = client_rounds(
+            address, "read", 2, "ema", 4, 3, lambda: np.array([len(planned)])
+        )
+    assert (seconds > 0).tolist() == [True] * 4
+    assert went_on.tolist() == [2 * 4]
 
 
 def test_worker_that_fails_is_told_not_those_that_waited_for_it():

@@ -121,13 +121,19 @@ def usage_readings(count: int) -> Floats:
 def time_rounds(process: Process, address: str, case: Case, num_rounds: int) -> Rounds:
     """Return what so many rounds through the manager in this process took."""
     from evenstep.reproduce.client_workers import client_rounds
-    from evenstep.reproduce.manager_workers import playing
+    from evenstep.reproduce.manager_workers import UNCOUNTED, playing
 
     job = f"overhead-{case.workers}-{case.predictor}-{case.clients}"
     if case.clients == CLIENTS:
-        before = _cpu_seconds(process)
-        seconds = client_rounds(address, job, case.workers, case.predictor, num_rounds)
-        spent = _cpu_seconds(process) - before
+        seconds, spent = client_rounds(
+            address,
+            job,
+            case.workers,
+            case.predictor,
+            num_rounds,
+            UNCOUNTED,
+            lambda: _cpu_seconds(process),
+        )
     else:
         with playing(address, job, case.workers, case.predictor) as played:
             before = _cpu_seconds(process)
