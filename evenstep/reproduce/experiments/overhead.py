@@ -40,7 +40,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
+class Spent:
     """What rounds took."""
 
     seconds: Floats
@@ -75,7 +75,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     )
 
 
-def _times(rounds: Mapping[Case, Rounds], measuring: Floats, num_rounds: int) -> Table:
+def _times(rounds: Mapping[Case, Spent], measuring: Floats, num_rounds: int) -> Table:
     return Table(
         f"Blocking rounds through the manager, {num_rounds} iterations",
         "measured",
@@ -91,7 +91,7 @@ def _times(rounds: Mapping[Case, Rounds], measuring: Floats, num_rounds: int) ->
     )
 
 
-def _shares(rounds: Mapping[Case, Rounds], measuring: Floats) -> Table:
+def _shares(rounds: Mapping[Case, Spent], measuring: Floats) -> Table:
     return Table(
         f"The same as shares of an assumed iteration of {ITERATION:.2f} s",
         "measured",
@@ -118,7 +118,7 @@ def usage_readings(count: int) -> Floats:
     return np.array(spent[1:])
 
 
-def time_rounds(process: Process, address: str, case: Case, num_rounds: int) -> Rounds:
+def time_rounds(process: Process, address: str, case: Case, num_rounds: int) -> Spent:
     """Return what so many rounds through the manager in this process took."""
     from evenstep.reproduce.client_workers import client_rounds
     from evenstep.reproduce.manager_workers import UNCOUNTED, playing
@@ -139,7 +139,7 @@ def time_rounds(process: Process, address: str, case: Case, num_rounds: int) -> 
             before = _cpu_seconds(process)
             seconds = np.array(played.rounds(num_rounds))
             spent = _cpu_seconds(process) - before
-    return Rounds(seconds, *(spent / num_rounds).tolist())
+    return Spent(seconds, *(spent / num_rounds).tolist())
 
 
 def _cpu_seconds(process: Process) -> Floats:
@@ -148,7 +148,7 @@ def _cpu_seconds(process: Process) -> Floats:
     return np.array([times.user + times.system, time.process_time()])
 
 
-def _row_of_times(case: Case, rounds: Rounds, measuring: Floats) -> Row:
+def _row_of_times(case: Case, rounds: Spent, measuring: Floats) -> Row:
     return {
         **_who(case),
         "measuring, ms": 1e3 * float(measuring.mean()),
@@ -185,7 +185,7 @@ def _both(updating: Floats, measuring: Floats) -> float:
     return float(updating.mean() + measuring.mean()) / ITERATION
 
 
-def _plot(rounds: Mapping[Case, Rounds], measuring: Floats) -> Plot:
+def _plot(rounds: Mapping[Case, Spent], measuring: Floats) -> Plot:
     def curves(label: str, spent: list[Floats], names: tuple[str, ...]) -> list[Curve]:
         shares = list(map(_statistics, spent))
         return [
@@ -208,7 +208,7 @@ def _plot(rounds: Mapping[Case, Rounds], measuring: Floats) -> Plot:
     return Plot(title, "measured", "workers", "share of it: mean, percentiles", both)
 
 
-def _claims(rounds: Mapping[Case, Rounds], measuring: Floats) -> list[Claim]:
+def _claims(rounds: Mapping[Case, Spent], measuring: Floats) -> list[Claim]:
     return [
         _small("small", "paper", Case(WORKERS[-1], PAPERS), rounds, measuring),
         _small("our_small", "evenstep", Case(WORKERS[-1], OURS), rounds, measuring),
@@ -217,7 +217,7 @@ def _claims(rounds: Mapping[Case, Rounds], measuring: Floats) -> list[Claim]:
 
 
 def _small(
-    name: str, of: str, case: Case, rounds: Mapping[Case, Rounds], measuring: Floats
+    name: str, of: str, case: Case, rounds: Mapping[Case, Spent], measuring: Floats
 ) -> Claim:
     updating = rounds[case].seconds
     share = _both(updating, measuring)
@@ -234,7 +234,7 @@ def _small(
     )
 
 
-def _grows_slowly(rounds: Mapping[Case, Rounds]) -> Claim:
+def _grows_slowly(rounds: Mapping[Case, Spent]) -> Claim:
     def median(num_workers: int, predictor: str) -> float:
         return float(np.median(rounds[Case(num_workers, predictor)].seconds))
 
@@ -259,7 +259,7 @@ def _grows_slowly(rounds: Mapping[Case, Rounds]) -> Claim:
 _DIFFERENCES = [
     "The paper had a machine for each worker, and one for the manager with the parameter server; "
     "here one machine's cores play them all, and nothing is trained beside them.",
-    "Rounds follow each other at once, not after an iteration each: what the manager does beside "
+    "Spent follow each other at once, not after an iteration each: what the manager does beside "
     "them, such as training NARX, falls into more of them than it would.",
     "What the paper calls log processing (reading TensorFlow's timeline) does not exist: t is "
     "timed in the loop. In its place stands a reading of CPU and memory usage; the thread that "
