@@ -137,6 +137,21 @@ def test_worker_that_fails_is_told_not_those_that_waited_for_it():
         _results([broken, cause])
 
 
+def test_every_case_of_overhead_has_a_manager_of_its_own(monkeypatch):
+    processes = []
+
+    def cpu_seconds(process):
+        processes.append(process)
+        return np.zeros(2)
+
+    monkeypatch.setattr(overhead, "_cpu_seconds", cpu_seconds)
+    for clients in (overhead.MESSAGES, overhead.MESSAGES, overhead.CLIENTS):
+        overhead.time_rounds(overhead.Case(2, "ema", clients), 1)
+    before, after = processes[::2], processes[1::2]
+    assert before == after
+    assert len(set(before)) == 3
+
+
 def test_overhead_is_skipped_where_no_manager_can_be_run(monkeypatch):
     monkeypatch.setattr(sys, "executable", "echo")
     with pytest.raises(Skipped, match="evenstep manager must listen, got '-m evenstep manager"):

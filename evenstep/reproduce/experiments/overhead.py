@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,14 +60,9 @@ CASES = (
 
 def run(settings: Settings, progress: Progress) -> Result:
     """Let a manager plan for played workers, and time each round and each reading of usage."""
-    from evenstep.reproduce.manager_workers import manager
-
     num_rounds = settings.choose(20, 1000)
     measuring = usage_readings(settings.choose(200, 2000))
-    with manager() as (process, address):
-        rounds = {
-            case: time_rounds(process, address, case, num_rounds) for case in steps(CASES, progress)
-        }
+    rounds = {case: time_rounds(case, num_rounds) for case in steps(CASES, progress)}
     return Result(
         [_times(rounds, measuring, num_rounds), _shares(rounds, measuring)],
         [_plot(rounds, measuring)],
@@ -118,27 +114,24 @@ def usage_readings(count: int) -> Floats:
     return np.array(spent[1:])
 
 
-def time_rounds(process: Process, address: str, case: Case, num_rounds: int) -> Spent:
-    """Return what so many rounds through the manager in this process took."""
-    from evenstep.reproduce.client_workers import client_rounds
-    from evenstep.reproduce.manager_workers import UNCOUNTED, playing
+def time_rounds(case: Case, num_rounds: int) -> Spent:
+    """Return what so many rounds through a manager took, one of its own.
 
-    job = f"overhead-{case.workers}-{case.predictor}-{case.clients}"
-    if case.clients == CLIENTS:
-        seconds, spent = client_rounds(
-            address,
-            job,
-            case.workers,
-            case.predictor,
-            num_rounds,
-            UNCOUNTED,
-            lambda: _cpu_seconds(process),
-        )
-    else:
-        with playing(address, job, case.workers, case.predictor) as played:
-            before = _cpu_seconds(process)
-            seconds = np.array(played.rounds(num_rounds))
-            spent = _cpu_seconds(process) - before
+    Another's would still be training the networks of the case before.
+    """
+    from evenstep.reproduce.client_workers import client_rounds
+    from evenstep.reproduce.manager_workers import UNCOUNTED, manager, playing
+
+    job = (case.workers, case.predictor)
+    with manager() as (process, address):
+        read = partial(_cpu_seconds, process)
+        if case.clients == CLIENTS:
+            seconds, spent = client_rounds(address, "overhead", *job, num_rounds, UNCOUNTED, read)
+        else:
+            with playing(address, "overhead", *job) as played:
+                before = read()
+                seconds = np.array(played.rounds(num_rounds))
+                spent = read() - before
     return Spent(seconds, *(spent / num_rounds).tolist())
 
 
@@ -259,7 +252,7 @@ def _grows_slowly(rounds: Mapping[Case, Spent]) -> Claim:
 _DIFFERENCES = [
     "The paper had a machine for each worker, and one for the manager with the parameter server; "
     "here one machine's cores play them all, and nothing is trained beside them.",
-    "Spent follow each other at once, not after an iteration each: what the manager does beside "
+    "Rounds follow each other at once, not after an iteration each: what the manager does beside "
     "them, such as training NARX, falls into more of them than it would.",
     "What the paper calls log processing (reading TensorFlow's timeline) does not exist: t is "
     "timed in the loop. In its place stands a reading of CPU and memory usage; the thread that "
