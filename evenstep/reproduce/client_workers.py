@@ -45,8 +45,8 @@ def client_rounds(
     job: str,
     num_workers: int,
     predictor: str,
-    num_rounds: int,
     uncounted: int,
+    num_rounds: int,
     read: Callable[[], Floats],
 ) -> tuple[Floats, Floats]:
     """Return the seconds of rounds, and how far a reading went on within them.

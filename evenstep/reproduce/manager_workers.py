@@ -23,8 +23,6 @@ from evenstep.reproduce.experiment import Skipped
 from evenstep.reproduce.played_workers import SAMPLES, USAGE, draw_speeds, draw_times
 
 WAIT = 60.0
-UNCOUNTED = 5
-"""Rounds until the first plans are made, and everything is warm."""
 
 
 class Workers:
@@ -119,11 +117,13 @@ class Rounds:
 
 
 @contextlib.contextmanager
-def playing(address: str, job: str, num_workers: int, predictor: str) -> Iterator[Rounds]:
+def playing(
+    address: str, job: str, num_workers: int, predictor: str, uncounted: int = 5
+) -> Iterator[Rounds]:
     """Play one job, whose first plans are made."""
     workers = Workers(address, job, num_workers, predictor)
     rounds = Rounds([workers])
-    rounds.rounds(UNCOUNTED)
+    rounds.rounds(uncounted)
     yield rounds
     rounds.close()
     workers.close()

@@ -213,7 +213,7 @@ def rounds(**others):
     spent = {32: 0.01, 64: 0.01, 96: 0.01} | {int(n[1:]): t for n, t in others.items()}
     return {
         case: overhead.Spent(np.full(3, spent[case.workers]), manager=0.004, workers=0.003)
-        for case in overhead.CASES
+        for case in overhead.FULL.cases
     }
 
 
