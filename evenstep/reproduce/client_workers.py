@@ -15,6 +15,7 @@ import numpy as np
 import evenstep
 from evenstep.core.arrays import Floats
 from evenstep.core.report import Report
+from evenstep.errors import EvenstepError
 from evenstep.reproduce.played_workers import SAMPLES, USAGE, draw_speeds, draw_times
 
 if TYPE_CHECKING:
@@ -33,8 +34,15 @@ class _Counted:
         self._read, self._at = read, (first, last)
         self._iteration = 0
         self.readings: list[Floats] = []
+        self._is_over = False
+
+    def end(self) -> None:
+        """Let no further round begin, of any worker."""
+        self._is_over = True
 
     def __call__(self) -> None:
+        if self._is_over:
+            raise BrokenBarrierError
         if self._iteration in self._at:
             self.readings.append(self._read())
         self._iteration += 1
@@ -70,11 +78,13 @@ def client_rounds(
     with ExitStack() as stack:
         clients = [stack.enter_context(connect(f"w{i}")) for i in range(num_workers)]
         pool = stack.enter_context(ThreadPoolExecutor(num_workers))
+        # Where this thread is interrupted, the pool's would go on to the last round.
+        stack.callback(counted.end)
         taking_part = [
             pool.submit(_take_part, client, speed, i, together, uncounted + num_rounds)
             for i, (client, speed) in enumerate(zip(clients, speeds, strict=True))
         ]
-        spans = np.array(_results(taking_part))[:, uncounted:]
+        spans = np.array(_results(job, taking_part))[:, uncounted:]
     begun, ended = spans[:, :, 0].min(axis=0), spans[:, :, 1].max(axis=0)
     before, after = counted.readings
     return ended - begun, after - before
@@ -110,10 +120,14 @@ def _report(client: ManagerClient, k: int, speed: float, rng: np.random.Generato
     return Report(client.worker, k, x, float(t[0]), USAGE)
 
 
-def _results(taking_part: list[Future[Floats]]) -> list[Floats]:
+def _results(job: str, taking_part: list[Future[Floats]]) -> list[Floats]:
     """Return what all workers found; raises what went wrong first, not what that broke."""
     wait(taking_part)
     problems = [problem for each in taking_part if (problem := each.exception()) is not None]
-    for problem in sorted(problems, key=lambda found: isinstance(found, BrokenBarrierError)):
-        raise problem
+    for problem in problems:
+        if not isinstance(problem, BrokenBarrierError):
+            raise problem
+    if problems:
+        rule = f"all {len(taking_part)} workers must be done with an iteration within {_WAIT:g} s"
+        raise EvenstepError(f"job {job}: {rule}, got one that was not")
     return [each.result() for each in taking_part]

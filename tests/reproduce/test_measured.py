@@ -10,6 +10,7 @@ import pytest
 from evenstep.errors import EvenstepError
 from evenstep.manager.client import ManagerClient
 from evenstep.predictors import make_predictor
+from evenstep.reproduce import client_workers
 from evenstep.reproduce.client_workers import _results, client_rounds
 from evenstep.reproduce.experiment import Settings, Skipped
 from evenstep.reproduce.experiments import overhead, slowdown
@@ -155,7 +156,30 @@ def test_worker_that_fails_is_told_not_those_that_waited_for_it():
     broken.set_exception(BrokenBarrierError())
     cause.set_exception(EvenstepError("the manager is away"))
     with pytest.raises(EvenstepError, match="the manager is away"):
-        _results([broken, cause])
+        _results("one", [broken, cause])
+    with pytest.raises(EvenstepError, match="job one: all 1 workers must be done with an iter"):
+        _results("one", [broken])
+
+
+@pytest.mark.timeout(60)
+def test_clients_that_are_interrupted_end_with_the_round(monkeypatch):
+    def interrupt(taking_part):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client_workers, "wait", interrupt)
+    with manager() as (_, address), pytest.raises(KeyboardInterrupt):
+        client_rounds(address, "interrupted", 2, "ema", 0, 10**6, lambda: np.zeros(1))
+
+
+def test_played_workers_that_are_interrupted_hang_up():
+    with manager() as (_, address):
+        with (
+            pytest.raises(KeyboardInterrupt),
+            playing(address, "interrupted", 2, "ema") as rounds,
+        ):
+            (workers,) = rounds._jobs
+            raise KeyboardInterrupt
+        assert [line._socket.fileno() for line in workers.lines] == [-1, -1]
 
 
 def test_every_case_of_overhead_has_a_manager_of_its_own(monkeypatch):
