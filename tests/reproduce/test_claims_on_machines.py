@@ -162,13 +162,16 @@ def test_saturation_is_said_to_be_where_the_fit_sees_it():
     line = replace(curve, seconds=1 + curve.sizes)
     derived = replace(flat, kind="derived", gpu="K520")
     assert gpu_curve._saturation_seen([flat]) == (
-        "The fit sees saturation on V100 (Inception-V3: 40), and on the V100 too."
+        "The fit sees saturation on V100 (Inception-V3: 40)."
     )
     assert gpu_curve._saturation_seen([line, derived, replace(flat, gpu="K80")]) == (
-        "The fit sees saturation on K80 (Inception-V3: 40), and on the V100 none; the paper names "
+        "The fit sees saturation on K80 (Inception-V3: 40), and none on the V100; the paper names "
         "it of advanced GPUs like the V100."
     )
-    assert "saturation on no measured GPU, and" in gpu_curve._saturation_seen([line, derived])
+    assert gpu_curve._saturation_seen([line, derived]) == (
+        "The fit sees saturation on no measured GPU; the paper names it of advanced GPUs like the "
+        "V100."
+    )
 
 
 def timed(model="resnet32", seconds=(1.0, 2.0, 3.0), exchange=0.001, num_bytes=1_000_000):
