@@ -14,7 +14,7 @@ from evenstep.engines.simulation import Setup
 from evenstep.reproduce.end_to_end import ALG_2, ASP, BALANCED, BSP, MODELS, NAMES, SSP
 from evenstep.reproduce.experiment import Progress, Settings, steps
 from evenstep.reproduce.result import Row, Table, beside
-from evenstep.reproduce.training import of_seeds
+from evenstep.reproduce.wording import of_seeds
 
 ORACLE = "oracle"
 _NON_BLOCKING = 1

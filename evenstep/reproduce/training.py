@@ -149,13 +149,3 @@ def _figure(trained: Trained, figure: str, target: float) -> float | None:
 def _median(values: Sequence[float | None]) -> float | None:
     median = float(np.median([np.inf if value is None else value for value in values]))
     return median if np.isfinite(median) else None
-
-
-def of_seeds(what: str, seeds: Sequence[int]) -> str:
-    """Return what figures are of seeds, in words.
-
-    >>> of_seeds("means", [0]), of_seeds("means", [0, 1])
-    ('seed 0', 'means over seeds 0, 1')
-    """
-    names = ", ".join(map(str, seeds))
-    return f"{what} over seeds {names}" if len(seeds) > 1 else f"seed {names}"

@@ -21,7 +21,7 @@ from evenstep.reproduce.partition_study import (
 )
 from evenstep.reproduce.partition_study import Result as Run
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
-from evenstep.reproduce.training import of_seeds
+from evenstep.reproduce.wording import of_seeds
 
 MIXED, SKEWED, MIGRATED, WEIGHED = CASES
 PAPER = {MIXED: 0.92, MIGRATED: 0.92}
