@@ -117,14 +117,20 @@ class Rounds:
 
 
 @contextlib.contextmanager
-def playing(address: str, job: str, num_workers: int, predictor: str) -> Iterator[Rounds]:
+def playing(
+    address: str, job: str, num_workers: int, predictor: str, uncounted: int = 5
+) -> Iterator[Rounds]:
     """Play one job, whose first plans are made."""
-    workers = Workers(address, job, num_workers, predictor)
-    rounds = Rounds([workers])
-    rounds.rounds(5)
-    yield rounds
-    rounds.close()
-    workers.close()
+    with contextlib.ExitStack() as stack:
+        workers = Workers(address, job, num_workers, predictor)
+        for line in workers.lines:
+            stack.callback(line.close)
+        rounds = Rounds([workers])
+        stack.callback(rounds.close)
+        rounds.rounds(uncounted)
+        yield rounds
+        # Only then: in the middle of a round, what comes back is no answer to leaving.
+        workers.close()
 
 
 @contextlib.contextmanager

@@ -162,13 +162,16 @@ def test_saturation_is_said_to_be_where_the_fit_sees_it():
     line = replace(curve, seconds=1 + curve.sizes)
     derived = replace(flat, kind="derived", gpu="K520")
     assert gpu_curve._saturation_seen([flat]) == (
-        "The fit sees saturation on V100 (Inception-V3: 40), and on the V100 too."
+        "The fit sees saturation on V100 (Inception-V3: 40)."
     )
     assert gpu_curve._saturation_seen([line, derived, replace(flat, gpu="K80")]) == (
-        "The fit sees saturation on K80 (Inception-V3: 40), and on the V100 none; the paper names "
+        "The fit sees saturation on K80 (Inception-V3: 40), and none on the V100; the paper names "
         "it of advanced GPUs like the V100."
     )
-    assert "saturation on no measured GPU, and" in gpu_curve._saturation_seen([line, derived])
+    assert gpu_curve._saturation_seen([line, derived]) == (
+        "The fit sees saturation on no measured GPU; the paper names it of advanced GPUs like the "
+        "V100."
+    )
 
 
 def timed(model="resnet32", seconds=(1.0, 2.0, 3.0), exchange=0.001, num_bytes=1_000_000):
@@ -212,8 +215,8 @@ def rounds(**others):
     """Rounds of 10 ms, but for those of some numbers of workers."""
     spent = {32: 0.01, 64: 0.01, 96: 0.01} | {int(n[1:]): t for n, t in others.items()}
     return {
-        case: overhead.Rounds(np.full(3, spent[case.workers]), manager=0.004, workers=0.003)
-        for case in overhead.CASES
+        case: overhead.Spent(np.full(3, spent[case.workers]), manager=0.004, workers=0.003)
+        for case in overhead.FULL.cases
     }
 
 
@@ -231,7 +234,7 @@ def test_overhead_that_is_too_large_is_told_by_its_parts():
 
 def test_papers_overhead_is_asked_of_the_papers_predictor():
     found = rounds()
-    found[overhead.Case(96, "best_of")] = overhead.Rounds(np.array([0.02]), 0.004, 0.003)
+    found[overhead.Case(96, "best_of")] = overhead.Spent(np.array([0.02]), 0.004, 0.003)
     claims = {claim.name: claim for claim in overhead._claims(found, np.array([0.0]))}
     assert (claims["small"].holds, claims["small"].of) == (True, "paper")
     assert (claims["our_small"].holds, claims["our_small"].of) == (False, "evenstep")
@@ -244,7 +247,7 @@ def rounded(row):
 def test_row_of_overhead_has_shares_of_the_assumed_iteration(monkeypatch):
     monkeypatch.setattr(overhead, "ITERATION", 2.0)
     updating, measuring = np.linspace(0, 1, 101), np.linspace(0, 0.1, 101)
-    rounds = overhead.Rounds(updating, manager=0.004, workers=0.003)
+    rounds = overhead.Spent(updating, manager=0.004, workers=0.003)
     case = overhead.Case(96, "narx")
     who = {"workers": 96, "predictor": "narx", "played by": "messages"}
     assert rounded(overhead._row_of_times(case, rounds, measuring)) == {

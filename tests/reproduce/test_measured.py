@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from evenstep.errors import EvenstepError
+from evenstep.manager.client import ManagerClient
+from evenstep.predictors import make_predictor
+from evenstep.reproduce import client_workers
 from evenstep.reproduce.client_workers import _results, client_rounds
 from evenstep.reproduce.experiment import Settings, Skipped
 from evenstep.reproduce.experiments import overhead, slowdown
-from evenstep.reproduce.manager_workers import manager, playing
+from evenstep.reproduce.manager_workers import Rounds, manager, playing
 from evenstep.reproduce.memory_group import memory_group
 from tests.reproduce.tables import shapes
 
@@ -60,14 +63,17 @@ def test_cpu_curves_are_measured_and_fitted(result):
 def test_overhead_is_measured_through_a_manager(result):
     times, shares = result("overhead").tables
     assert [(row["workers"], row["predictor"], row["played by"]) for row in times.rows] == [
-        (32, "narx", "messages"),
-        (64, "narx", "messages"),
-        (96, "narx", "messages"),
+        (32, "narx:start=30", "messages"),
+        (64, "narx:start=30", "messages"),
+        (96, "narx:start=30", "messages"),
         (32, "best_of", "messages"),
         (64, "best_of", "messages"),
         (96, "best_of", "messages"),
-        (32, "narx", "evenstep.connect"),
+        (32, "narx:start=30", "evenstep.connect"),
     ]
+    assert "The first 30 iterations of each row are not counted" in times.note
+    # What NARX does is hardly seen in so few rounds.
+    assert [claim.name for claim in result("overhead").claims] == ["our_small", "grows_slowly"]
     for row in shares.rows:
         for what in ("measuring", "updating"):
             assert 0 < row[f"{what}: 5th"] <= row[f"{what}: 95th"]
@@ -76,6 +82,23 @@ def test_overhead_is_measured_through_a_manager(result):
         # The system counts another process's time in hundredths of a second.
         assert row["manager's CPU, ms"] >= 0
         assert row["workers' CPU, ms"] > 0
+
+
+def test_narx_has_enough_to_learn_from_when_rounds_begin_to_count():
+    for scale in (overhead.QUICK, overhead.FULL):
+        narx = make_predictor(scale.narx, 2)
+        for count in range(scale.learns_from):
+            assert narx.training() is None, count
+            narx.observe(np.ones(2), np.ones(2), np.ones(2))
+        assert narx.training() is not None
+    assert overhead.FULL.narx == "narx"
+
+
+def test_rounds_that_do_not_count_come_first(monkeypatch):
+    iterations = []
+    monkeypatch.setattr(Rounds, "round", lambda self: iterations.append(self) or [len(iterations)])
+    spent = overhead.time_rounds(overhead.Case(1, "ema"), overhead.Scale(3, 2))
+    assert spent.seconds.tolist() == [4, 5]
 
 
 def test_tables_of_overhead_say_what_is_divided_by(result):
@@ -108,7 +131,23 @@ def test_clients_that_are_refused_end_the_rounds_with_the_reason():
         playing(address, "taken", 2, "ema"),
         pytest.raises(EvenstepError, match="w0"),
     ):
-        client_rounds(address, "taken", 2, "ema", 1)
+        client_rounds(address, "taken", 2, "ema", 0, 1, lambda: np.zeros(1))
+
+
+def test_clients_are_read_after_the_rounds_that_do_not_count_and_after_the_last():
+    bound, planned = ManagerClient.boundary, []
+
+    def boundary(client, report):
+        bound(client, report)
+        planned.append(client.worker)
+
+    with manager() as (_, address), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ManagerClient, "boundary", boundary)
+        seconds, went_on = client_rounds(
+            address, "read", 2, "ema", 3, 4, lambda: np.array([len(planned)])
+        )
+    assert (seconds > 0).tolist() == [True] * 4
+    assert went_on.tolist() == [2 * 4]
 
 
 def test_worker_that_fails_is_told_not_those_that_waited_for_it():
@@ -117,7 +156,45 @@ def test_worker_that_fails_is_told_not_those_that_waited_for_it():
     broken.set_exception(BrokenBarrierError())
     cause.set_exception(EvenstepError("the manager is away"))
     with pytest.raises(EvenstepError, match="the manager is away"):
-        _results([broken, cause])
+        _results("one", [broken, cause])
+    with pytest.raises(EvenstepError, match="job one: all 1 workers must be done with an iter"):
+        _results("one", [broken])
+
+
+@pytest.mark.timeout(60)
+def test_clients_that_are_interrupted_end_with_the_round(monkeypatch):
+    def interrupt(taking_part):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client_workers, "wait", interrupt)
+    with manager() as (_, address), pytest.raises(KeyboardInterrupt):
+        client_rounds(address, "interrupted", 2, "ema", 0, 10**6, lambda: np.zeros(1))
+
+
+def test_played_workers_that_are_interrupted_hang_up():
+    with manager() as (_, address):
+        with (
+            pytest.raises(KeyboardInterrupt),
+            playing(address, "interrupted", 2, "ema") as rounds,
+        ):
+            (workers,) = rounds._jobs
+            raise KeyboardInterrupt
+        assert [line._socket.fileno() for line in workers.lines] == [-1, -1]
+
+
+def test_every_case_of_overhead_has_a_manager_of_its_own(monkeypatch):
+    processes = []
+
+    def cpu_seconds(process):
+        processes.append(process)
+        return np.zeros(2)
+
+    monkeypatch.setattr(overhead, "_cpu_seconds", cpu_seconds)
+    for clients in (overhead.MESSAGES, overhead.MESSAGES, overhead.CLIENTS):
+        overhead.time_rounds(overhead.Case(2, "ema", clients), overhead.Scale(2, 1))
+    before, after = processes[::2], processes[1::2]
+    assert before == after
+    assert len(set(before)) == 3
 
 
 def test_overhead_is_skipped_where_no_manager_can_be_run(monkeypatch):

@@ -148,12 +148,10 @@ def _saturation_seen(curves: Sequence[Measured]) -> str:
     # What was derived from a curve has its shape, and proves nothing.
     seen = [c for c in curves if c.kind == "measured" and c.fit.saturation]
     said = ", ".join(f"{c.gpu} ({MODELS[c.model]}: {c.fit.saturation:.0f})" for c in seen)
-    on_v100 = any(curve.gpu == "V100" for curve in seen)
-    opposite = "; the paper names it of advanced GPUs like the V100" if not on_v100 else ""
-    return (
-        f"The fit sees saturation on {said or 'no measured GPU'}, and on the V100 "
-        f"{'too' if on_v100 else 'none'}{opposite}."
-    )
+    if any(curve.gpu == "V100" for curve in seen):
+        return f"The fit sees saturation on {said}."
+    where = f"{said}, and none on the V100" if said else "no measured GPU"
+    return f"The fit sees saturation on {where}; the paper names it of advanced GPUs like the V100."
 
 
 def _claims(measured: Mapping[tuple[str, str], Measured]) -> list[Claim]:

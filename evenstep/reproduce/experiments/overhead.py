@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from evenstep.core.arrays import Floats
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
+from evenstep.reproduce.loaded import LEARNS_FROM
 from evenstep.reproduce.played_workers import ITERATION, SAMPLES, SPEED
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table, beside
 
@@ -40,7 +42,7 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
-class Rounds:
+class Spent:
     """What rounds took."""
 
     seconds: Floats
@@ -51,33 +53,48 @@ class Rounds:
     """The same of this process, which plays the workers."""
 
 
-CASES = (
-    *(Case(n, predictor) for predictor in (PAPERS, OURS) for n in WORKERS),
-    Case(WORKERS[0], PAPERS, CLIENTS),
-)
+@dataclass(frozen=True)
+class Scale:
+    """How much is timed."""
+
+    learns_from: int
+    """Iterations that NARX learns from, EMA until then: their rounds are not counted."""
+    counted: int
+    """Rounds that are."""
+
+    @property
+    def narx(self) -> str:
+        """The paper's predictor, or one that learns from less."""
+        return PAPERS if self.learns_from == LEARNS_FROM else f"{PAPERS}:start={self.learns_from}"
+
+    @property
+    def cases(self) -> list[Case]:
+        return [
+            *(Case(n, predictor) for predictor in (self.narx, OURS) for n in WORKERS),
+            Case(WORKERS[0], self.narx, CLIENTS),
+        ]
+
+
+FULL = Scale(LEARNS_FROM, 1000)
+QUICK = Scale(30, 20)
 
 
 def run(settings: Settings, progress: Progress) -> Result:
     """Let a manager plan for played workers, and time each round and each reading of usage."""
-    from evenstep.reproduce.manager_workers import manager
-
-    num_rounds = settings.choose(20, 1000)
+    scale = settings.choose(QUICK, FULL)
     measuring = usage_readings(settings.choose(200, 2000))
-    with manager() as (process, address):
-        rounds = {
-            case: time_rounds(process, address, case, num_rounds) for case in steps(CASES, progress)
-        }
+    rounds = {case: time_rounds(case, scale) for case in steps(scale.cases, progress)}
     return Result(
-        [_times(rounds, measuring, num_rounds), _shares(rounds, measuring)],
+        [_times(rounds, measuring, scale), _shares(rounds, measuring)],
         [_plot(rounds, measuring)],
         _claims(rounds, measuring),
         _DIFFERENCES,
     )
 
 
-def _times(rounds: Mapping[Case, Rounds], measuring: Floats, num_rounds: int) -> Table:
+def _times(rounds: Mapping[Case, Spent], measuring: Floats, scale: Scale) -> Table:
     return Table(
-        f"Blocking rounds through the manager, {num_rounds} iterations",
+        f"Blocking rounds through the manager, {scale.counted} iterations",
         "measured",
         [_row_of_times(case, each, measuring) for case, each in rounds.items()],
         "Updating is a round, from the first report until the last worker has read its plan. "
@@ -87,11 +104,13 @@ def _times(rounds: Mapping[Case, Rounds], measuring: Floats, num_rounds: int) ->
         "time, per round, is what manager and workers had of the cores, without waiting for them. "
         "Measuring is a reading of CPU and memory usage, the same in every row. The policy is "
         f"proportional; X is {SAMPLES} for each worker, and speeds are spread around {SPEED:g}. "
-        "Before its 500th iteration NARX is not trained, and predicts as EMA does.",
+        f"The first {scale.learns_from} iterations of each row are not counted: NARX predicts as "
+        "EMA does before it has learned from them, and until its first training, which goes on "
+        "beside the rounds that are counted, is done.",
     )
 
 
-def _shares(rounds: Mapping[Case, Rounds], measuring: Floats) -> Table:
+def _shares(rounds: Mapping[Case, Spent], measuring: Floats) -> Table:
     return Table(
         f"The same as shares of an assumed iteration of {ITERATION:.2f} s",
         "measured",
@@ -118,22 +137,25 @@ def usage_readings(count: int) -> Floats:
     return np.array(spent[1:])
 
 
-def time_rounds(process: Process, address: str, case: Case, num_rounds: int) -> Rounds:
-    """Return what so many rounds through the manager in this process took."""
-    from evenstep.reproduce.client_workers import client_rounds
-    from evenstep.reproduce.manager_workers import playing
+def time_rounds(case: Case, scale: Scale) -> Spent:
+    """Return what the rounds that count through a manager took, one of its own.
 
-    job = f"overhead-{case.workers}-{case.predictor}-{case.clients}"
-    if case.clients == CLIENTS:
-        before = _cpu_seconds(process)
-        seconds = client_rounds(address, job, case.workers, case.predictor, num_rounds)
-        spent = _cpu_seconds(process) - before
-    else:
-        with playing(address, job, case.workers, case.predictor) as played:
-            before = _cpu_seconds(process)
-            seconds = np.array(played.rounds(num_rounds))
-            spent = _cpu_seconds(process) - before
-    return Rounds(seconds, *(spent / num_rounds).tolist())
+    Another's would still be training the networks of the case before.
+    """
+    from evenstep.reproduce.client_workers import client_rounds
+    from evenstep.reproduce.manager_workers import manager, playing
+
+    job = ("overhead", case.workers, case.predictor)
+    with manager() as (process, address):
+        read = partial(_cpu_seconds, process)
+        if case.clients == CLIENTS:
+            seconds, spent = client_rounds(address, *job, scale.learns_from, scale.counted, read)
+        else:
+            with playing(address, *job, scale.learns_from) as played:
+                before = read()
+                seconds = np.array(played.rounds(scale.counted))
+                spent = read() - before
+    return Spent(seconds, *(spent / scale.counted).tolist())
 
 
 def _cpu_seconds(process: Process) -> Floats:
@@ -142,7 +164,7 @@ def _cpu_seconds(process: Process) -> Floats:
     return np.array([times.user + times.system, time.process_time()])
 
 
-def _row_of_times(case: Case, rounds: Rounds, measuring: Floats) -> Row:
+def _row_of_times(case: Case, rounds: Spent, measuring: Floats) -> Row:
     return {
         **_who(case),
         "measuring, ms": 1e3 * float(measuring.mean()),
@@ -179,7 +201,7 @@ def _both(updating: Floats, measuring: Floats) -> float:
     return float(updating.mean() + measuring.mean()) / ITERATION
 
 
-def _plot(rounds: Mapping[Case, Rounds], measuring: Floats) -> Plot:
+def _plot(rounds: Mapping[Case, Spent], measuring: Floats) -> Plot:
     def curves(label: str, spent: list[Floats], names: tuple[str, ...]) -> list[Curve]:
         shares = list(map(_statistics, spent))
         return [
@@ -192,7 +214,7 @@ def _plot(rounds: Mapping[Case, Rounds], measuring: Floats) -> Plot:
     every = ("mean", "5th", "95th")
     updating = [
         curve
-        for predictor in (PAPERS, OURS)
+        for predictor in _predictors(rounds)
         for curve in curves(
             f"updating, {predictor}", [rounds[Case(n, predictor)].seconds for n in WORKERS], every
         )
@@ -202,16 +224,22 @@ def _plot(rounds: Mapping[Case, Rounds], measuring: Floats) -> Plot:
     return Plot(title, "measured", "workers", "share of it: mean, percentiles", both)
 
 
-def _claims(rounds: Mapping[Case, Rounds], measuring: Floats) -> list[Claim]:
+def _claims(rounds: Mapping[Case, Spent], measuring: Floats) -> list[Claim]:
+    papers, ours = Case(WORKERS[-1], PAPERS), Case(WORKERS[-1], OURS)
     return [
-        _small("small", "paper", Case(WORKERS[-1], PAPERS), rounds, measuring),
-        _small("our_small", "evenstep", Case(WORKERS[-1], OURS), rounds, measuring),
+        # A quick run has too few rounds for NARX to be trained in, whatever it learns from.
+        *([_small("small", "paper", papers, rounds, measuring)] if papers in rounds else []),
+        _small("our_small", "evenstep", ours, rounds, measuring),
         _grows_slowly(rounds),
     ]
 
 
+def _predictors(rounds: Mapping[Case, Spent]) -> list[str]:
+    return list(dict.fromkeys(case.predictor for case in rounds))
+
+
 def _small(
-    name: str, of: str, case: Case, rounds: Mapping[Case, Rounds], measuring: Floats
+    name: str, of: str, case: Case, rounds: Mapping[Case, Spent], measuring: Floats
 ) -> Claim:
     updating = rounds[case].seconds
     share = _both(updating, measuring)
@@ -228,14 +256,14 @@ def _small(
     )
 
 
-def _grows_slowly(rounds: Mapping[Case, Rounds]) -> Claim:
+def _grows_slowly(rounds: Mapping[Case, Spent]) -> Claim:
     def median(num_workers: int, predictor: str) -> float:
         return float(np.median(rounds[Case(num_workers, predictor)].seconds))
 
     fewest, most = WORKERS[0], WORKERS[-1]
     growth = {
         predictor: median(most, predictor) / median(fewest, predictor)
-        for predictor in (PAPERS, OURS)
+        for predictor in _predictors(rounds)
     }
     worst = max(growth, key=lambda predictor: growth[predictor])
     said = ", ".join(f"{predictor} {times:.1f} times" for predictor, times in growth.items())
