@@ -6,6 +6,7 @@ import pytest
 
 from evenstep.reproduce.cluster_a_claims import claims
 from evenstep.reproduce.end_to_end import ASP, BSP, SSP
+from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import cluster_a
 from evenstep.reproduce.staleness import conditions_table, where_it_costs
 from evenstep.reproduce.training import shown
@@ -143,6 +144,17 @@ def test_who_missed_a_target_is_said():
     }  # fmt: skip
     assert shown(runs, BSP, SSP, "time", 0.8) == "not reached by ssp"
     assert shown(runs, BSP, ASP, "time", 0.8) == 1.0
+
+
+def test_seeds_are_those_of_trainings_and_of_settled_runs(monkeypatch):
+    done = replace(trainings("inception_v3"), seeds=(3, 0))
+    made = replace(settled(), seeds=(0, 1, 2))
+    monkeypatch.setattr(cluster_a, "trainings", lambda settings, model, progress: done)
+    monkeypatch.setattr(cluster_a, "stale", lambda settings, done, progress: conditions())
+    monkeypatch.setattr(cluster_a, "settled", lambda settings, progress: made)
+    result = cluster_a.run(Settings(), lambda share, text: None)
+    assert result.seeds == [0, 1, 2, 3]
+    assert result.tables[2].note.endswith("Seeds of the trainings: 3, 0.")
 
 
 @pytest.mark.parametrize(

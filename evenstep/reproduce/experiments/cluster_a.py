@@ -52,7 +52,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         [_pace_plot(made), *(_plot(done, figure) for figure in _FIGURES)],
         claims(done, made, conditions),
         [*_DIFFERENCES, *_targets(done)],
-        seeds=list(inception.seeds),
+        seeds=sorted({*inception.seeds, *made.seeds}),
     )
 
 
@@ -76,7 +76,8 @@ def _table(done: Trainings) -> Table:
         "virtual",
         rows,
         f"{ALG_2} is Alg. 2 to the letter, {BALANCED} is equal_finish; both are blocking here, and "
-        "their time per update counts settling.",
+        "their time per update counts settling. Seeds of the trainings: "
+        f"{', '.join(map(str, done.seeds))}.",
     )
 
 
