@@ -95,8 +95,9 @@ def _less_heterogeneous(label: str, made: Settled) -> Claim:
     return _claim(
         label,
         "less_heterogeneous",
-        f"Without the V100s {NAMES[label]} gains less over BSP once settled (paper: {papers[0]} "
-        f"with 16 workers, {papers[1]} with 12; here {_percent([with_them, without])}).",
+        f"Without the V100s {NAMES[label]} gains less over BSP once settled, by more than "
+        f"{100 * _LESS:g} points (paper: {papers[0]} with 16 workers, {papers[1]} with 12; here "
+        f"{_percent([with_them, without])}).",
         [why] if with_them <= without + _LESS else [],
     )
 
@@ -180,8 +181,9 @@ def _asp_needs_more(done: Sequence[Trainings], conditions: Mapping[str, Runs]) -
     return _claim(
         ALG_2,
         "asp_needs_more_updates",
-        "ASP needs more updates than BSP, up to 4.76 times (here, with 1/n of the learning rate "
-        f"for each gradient, {_cells(updates)}).",
+        f"ASP needs more updates than BSP, more than {MORE:g} times as many with every model "
+        "(paper: up to 4.76 times; here, with 1/n of the learning rate for each gradient, "
+        f"{_cells(updates)}).",
         failing,
         why=where_it_costs(conditions),
     )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from evenstep.reproduce import cluster_a_claims
 from evenstep.reproduce.cluster_a_claims import claims
 from evenstep.reproduce.end_to_end import ASP, BSP, SSP
 from evenstep.reproduce.experiment import Settings
@@ -65,6 +66,15 @@ def test_v100s_that_make_no_difference_are_explained_by_the_slowest_worker(prefi
     assert "here 60% and 60%" in claim.text
     assert "an oracle gains 60% and 60%" in claim.why
     assert f"no batch sizes gain more than {1 - floor(16):.0%} and {1 - floor(12):.0%}" in claim.why
+
+
+def test_texts_say_from_where_on_figures_count_as_different(monkeypatch):
+    monkeypatch.setattr(cluster_a_claims, "_LESS", 0.05)
+    monkeypatch.setattr(cluster_a_claims, "MORE", 1.5)
+    found = asked()
+    for name in ("less_heterogeneous", "our_less_heterogeneous"):
+        assert "gains less over BSP once settled, by more than 5 points" in found[name].text
+    assert "more than 1.5 times as many with every model" in found["asp_needs_more_updates"].text
 
 
 @pytest.mark.parametrize(("who", "prefix"), [("alg_2", ""), ("balanced", "our_")])
