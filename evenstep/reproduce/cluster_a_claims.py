@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from evenstep.reproduce.end_to_end import ALG_2, ASP, BALANCED, BSP, MODELS, NAMES, SSP, Trainings
+from evenstep.reproduce.end_to_end import (
+    ALG_2,
+    ASP,
+    BALANCED,
+    BSP,
+    MODELS,
+    NAMES,
+    SSP,
+    Trainings,
+    who_missed,
+)
 from evenstep.reproduce.result import Claim
 from evenstep.reproduce.settled import ALL, ORACLE, Settled
 from evenstep.reproduce.staleness import MORE, where_it_costs
-from evenstep.reproduce.training import Runs, shown
+from evenstep.reproduce.training import Runs
 from evenstep.reproduce.without_v100s import MODEL, PAPER, floor
 from evenstep.reproduce.wording import cell
 
@@ -103,34 +113,35 @@ def _less_heterogeneous(label: str, made: Settled) -> Claim:
 
 
 def _before_bsp(label: str, done: Sequence[Trainings], made: Settled) -> Claim:
-    times = [d.ratio("time", label) for d in done]
     return _claim(
         label,
         "before_bsp",
-        f"{NAMES[label]} reaches the target before BSP, with every model (in {_cells(times)} of "
-        "its time, settling included).",
-        [
-            _costs(d, [label], made)
-            for d, value in zip(done, times, strict=True)
-            if not _less(value, 1)
-        ],
+        f"{NAMES[label]} reaches the target before BSP, with every model "
+        f"({_here(done, 'time', label, 'of its time, settling included')}).",
+        [_costs(d, [label], made) for d in done if not _less(d.ratio("time", label), 1)],
     )
 
 
 def _same_updates(label: str, done: Sequence[Trainings]) -> Claim:
-    updates = [d.ratio("updates", label) for d in done]
     return _claim(
         label,
         "same_updates",
-        f"{NAMES[label]} needs as many updates as BSP, within {_SAME:.0%} (here {_cells(updates)} "
-        "of them).",
+        f"{NAMES[label]} needs as many updates as BSP, within {_SAME:.0%} "
+        f"({_here(done, 'updates', label, 'times as many')}).",
         [
-            f"with {MODELS[d.model]} it needs {_cells([value])} of them; the net is evaluated "
-            f"every {d.comparison.evaluate_every} updates"
-            for d, value in zip(done, updates, strict=True)
-            if value is None or abs(value - 1) >= _SAME
+            f"with {MODELS[d.model]} {_updates(d, label)}"
+            for d in done
+            if (value := d.ratio("updates", label)) is None or abs(value - 1) >= _SAME
         ],
     )
+
+
+def _updates(done: Trainings, label: str) -> str:
+    value = done.ratio("updates", label)
+    if value is None:
+        return _why_none(done, label)
+    every = done.comparison.evaluate_every
+    return f"it needs {cell(value)} times as many; the net is evaluated every {every} updates"
 
 
 def _first_of_all(label: str, done: Sequence[Trainings], made: Settled) -> Claim:
@@ -169,12 +180,11 @@ def _fastest(done: Sequence[Trainings], made: Settled) -> Claim:
 
 
 def _asp_needs_more(done: Sequence[Trainings], conditions: Mapping[str, Runs]) -> Claim:
-    updates = [d.ratio("updates", ASP) for d in done]
     missed = [MODELS[d.model] for d in done if d.ratio("updates", BSP) is None]
     failing = [
-        f"with {MODELS[d.model]} it needs {_cells([value])} of them"
-        for d, value in zip(done, updates, strict=True)
-        if value is not None and value <= MORE
+        f"with {MODELS[d.model]} it needs {cell(value)} times as many"
+        for d in done
+        if (value := d.ratio("updates", ASP)) is not None and value <= MORE
     ]
     # Where BSP itself did not get there, nobody can be said to need more than it.
     failing += [f"BSP did not reach the target with {name}" for name in missed]
@@ -182,8 +192,8 @@ def _asp_needs_more(done: Sequence[Trainings], conditions: Mapping[str, Runs]) -
         ALG_2,
         "asp_needs_more_updates",
         f"ASP needs more updates than BSP, more than {MORE:g} times as many with every model "
-        "(paper: up to 4.76 times; here, with 1/n of the learning rate for each gradient, "
-        f"{_cells(updates)}).",
+        "(paper: up to 4.76 times; "
+        f"{_here(done, 'updates', ASP, 'with 1/n of the learning rate for each gradient')}).",
         failing,
         why=where_it_costs(conditions),
     )
@@ -197,10 +207,9 @@ def _costs(done: Trainings, labels: Sequence[str], made: Settled) -> str:
     """Return what some schemes take to the target, and would take had they settled before."""
     costs = []
     for label in labels:
-        time = shown(done.runs, BSP, label, "time", done.target)
-        updates = done.ratio("updates", label)
-        if isinstance(time, str) or updates is None:
-            costs.append(f"{NAMES[label]} none that compares ({time})")
+        time, updates = (done.ratio(figure, label) for figure in ("time", "updates"))
+        if time is None or updates is None:
+            costs.append(_why_none(done, label))
             continue
         pace = updates * made.pace((ALL, done.model), label, BSP)
         costs.append(
@@ -210,8 +219,21 @@ def _costs(done: Trainings, labels: Sequence[str], made: Settled) -> str:
     return f"with {MODELS[done.model]}, in parts of BSP's time: {', '.join(costs)}"
 
 
-def _cells(values: Sequence[float | None]) -> str:
-    return ", ".join("no ratio" if value is None else cell(value) for value in values)
+def _here(done: Sequence[Trainings], figure: str, label: str, of: str) -> str:
+    """Return the ratios to BSP's that there are, and with which models there is none."""
+    ratios = [cell(value) for d in done if (value := d.ratio(figure, label)) is not None]
+    none = [
+        f"with {MODELS[d.model]} {_why_none(d, label)}"
+        for d in done
+        if d.ratio(figure, label) is None
+    ]
+    return "; ".join([*([f"here {', '.join(ratios)} {of}"] if ratios else []), *none])
+
+
+def _why_none(done: Trainings, label: str) -> str:
+    """Return why a scheme has no ratio to BSP's."""
+    names = who_missed(done.runs, label, done.target)
+    return f"{names} did not reach the target" if names else "there is no ratio to BSP's"
 
 
 def _percent(values: Sequence[float]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from evenstep.engines.comparison import Comparison
 from evenstep.reproduce.experiment import Progress, Settings
-from evenstep.reproduce.training import Runs, over, train
+from evenstep.reproduce.training import Runs, missed, over, train
 
 if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload
@@ -118,6 +118,20 @@ def near(runs: Runs) -> float:
 def best_of_bsp(runs: Runs) -> float:
     """Return BSP's best accuracy, the median over seeds."""
     return float(np.median([trained.best for trained in runs[BSP]]))
+
+
+def shown(runs: Runs, label: str, figure: str, target: float) -> float | str:
+    """Return a figure of a scheme over BSP's, or who did not reach the target."""
+    ratio = over(runs, BSP, figure, target)[label]
+    if ratio is not None:
+        return ratio
+    names = who_missed(runs, label, target)
+    return f"not reached by {names}" if names else "no ratio"
+
+
+def who_missed(runs: Runs, label: str, target: float) -> str:
+    """Return who of BSP and another scheme did not reach the target, if somebody did not."""
+    return " and ".join(NAMES[each] for each in missed(runs, (BSP, label), target))
 
 
 def stale(settings: Settings, done: Trainings, progress: Progress) -> dict[str, Runs]:
