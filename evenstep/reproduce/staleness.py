@@ -55,7 +55,8 @@ def where_it_costs(conditions: Mapping[str, Runs]) -> str:
     if not costs:
         return f"nor does it need more than {MORE} times BSP's under any other condition tried"
     found = "; ".join(
-        f"with {how} it {'does not get there' if value is None else f'needs {cell(value)} times as many'}"
+        f"with {how} it "
+        + ("does not get there" if value is None else f"needs {cell(value)} times as many")
         for how, value in costs.items()
     )
     return f"by the table of what staleness costs, {found}"

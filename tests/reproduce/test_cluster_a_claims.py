@@ -83,8 +83,8 @@ def test_later_than_bsp_is_said_with_what_it_took(who, prefix):
     for name in ("before_bsp", "first_of_all"):
         claim = found[f"{prefix}{name}"]
         assert not claim.holds
-        assert "of BSP's time" in claim.why
-        assert "1.2 for 1.5 of its updates (at the settled pace 0.6)" in claim.why
+        assert "took 1.2 of BSP's time, for 1.5 times its updates; with ResNet-32" in claim.why
+        assert " BSP took" not in claim.why
     assert not found[f"{prefix}same_updates"].holds
     assert "with CifarNet it needs 1.5 times as many" in found[f"{prefix}same_updates"].why
 
@@ -94,15 +94,30 @@ def test_equal_finish_behind_alg_2_is_not_the_fastest_of_the_bsp_kinds():
         "our_fastest_of_bsp_kinds"
     ]
     assert not claim.holds
-    assert "equal_finish 0.5 for 1 of its updates" in claim.why
-    assert "Alg. 2 0.4 for 1 of its updates" in claim.why
+    assert "with CifarNet equal_finish took 0.5 of BSP's time, for 1 times its" in claim.why
+    assert "Alg. 2 took 0.4 of BSP's time, for 1 times its updates" in claim.why
 
 
 def test_who_was_first_is_who_is_blamed():
-    claim = asked(all_models(**FAST, asp=SLOW_TO_LEARN, ssp=trained(pace=0.1)))["first_of_all"]
+    late = FAST | {"alg_2": trained(pace=1.5)}
+    claim = asked(all_models(**late, asp=trained(pace=0.2), ssp=trained(pace=0.1)))["first_of_all"]
     assert not claim.holds
-    assert "SSP 0.1 for 1 of its updates" in claim.why
+    assert claim.why.startswith(
+        "with CifarNet Alg. 2 took 1.5 of BSP's time, for 1 times its updates, SSP took 0.1 of "
+        "BSP's time, for 1 times its updates; with ResNet-32 Alg. 2"
+    )
     assert "ASP" not in claim.why
+
+
+def test_as_late_as_another_is_not_first():
+    late = FAST | {"alg_2": trained(pace=0.4)}
+    assert not asked(all_models(**late, asp=trained(pace=0.4)))["first_of_all"].holds
+
+
+def test_where_bsp_does_not_get_there_nobody_is_first():
+    claim = asked(all_models(target=0.9))["first_of_all"]
+    assert not claim.holds
+    assert claim.why.startswith("with CifarNet BSP and Alg. 2 did not reach the target; with")
 
 
 def test_who_never_gets_there_is_not_first():
