@@ -164,13 +164,14 @@ def _stale_end_lower(done: Sequence[Trainings]) -> Claim:
 
 def _not_lower(behind: Mapping[tuple[str, str], float]) -> str:
     close = ", ".join(
-        f"{NAMES[scheme]} with {MODELS[model]} {100 * value:.1f}"
+        f"{NAMES[scheme]} with {MODELS[model]} ({100 * abs(value):.1f} "
+        f"{'above' if value < 0 else 'below'})"
         for (model, scheme), value in behind.items()
         if value <= _EQUAL
     )
     return (
-        f"by no more than {100 * _EQUAL:g} point below the lower of the two are: {close}; each "
-        "gradient had 1/n of BSP's learning rate"
+        f"more than {100 * _EQUAL:g} point below the lower of the two counts as lower, which these "
+        f"are not: {close}; each gradient had 1/n of BSP's learning rate"
     )
 
 
