@@ -6,7 +6,7 @@ import pytest
 
 from evenstep.reproduce import cluster_a_claims
 from evenstep.reproduce.cluster_a_claims import claims
-from evenstep.reproduce.end_to_end import ASP, BSP, SSP, shown
+from evenstep.reproduce.end_to_end import ASP, BSP, QUICK, SSP, shown
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import cluster_a
 from evenstep.reproduce.staleness import conditions_table, where_it_costs
@@ -185,7 +185,7 @@ def test_who_missed_a_target_is_said():
 
 
 def test_seeds_are_those_of_trainings_and_of_settled_runs(monkeypatch):
-    done = replace(trainings("inception_v3"), seeds=(3, 0))
+    done = replace(trainings("inception_v3"), scale=replace(QUICK, seeds=(3, 0)))
     made = replace(settled(), seeds=(0, 1, 2))
     monkeypatch.setattr(cluster_a, "trainings", lambda settings, model, progress: done)
     monkeypatch.setattr(cluster_a, "stale", lambda settings, done, progress: conditions())

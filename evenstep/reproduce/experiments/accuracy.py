@@ -50,7 +50,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             "Under ASP and SSP a single gradient has 1/n of BSP's learning rate; the paper does "
             "not say what it has there. `cluster-a` shows other conditions.",
         ],
-        seeds=list(done[0].seeds),
+        seeds=list(done[0].scale.seeds),
     )
 
 

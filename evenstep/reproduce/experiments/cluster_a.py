@@ -52,7 +52,7 @@ def run(settings: Settings, progress: Progress) -> Result:
         [_pace_plot(made), *(_plot(done, figure) for figure in _FIGURES)],
         claims(done, made, conditions),
         [*_DIFFERENCES, *_targets(done)],
-        seeds=sorted({*inception.seeds, *made.seeds}),
+        seeds=sorted({*inception.scale.seeds, *made.seeds}),
     )
 
 
@@ -77,7 +77,7 @@ def _table(done: Trainings) -> Table:
         rows,
         f"{ALG_2} is Alg. 2 to the letter, {BALANCED} is equal_finish; both are blocking here, and "
         "their time per update counts settling. Seeds of the trainings: "
-        f"{', '.join(map(str, done.seeds))}.",
+        f"{', '.join(map(str, done.scale.seeds))}.",
     )
 
 
