@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from evenstep.reproduce.claims_of_predictors import (
+from evenstep.reproduce.claims.cluster_b import BACKUP, FLEXRR, SSP, Ratios, claims_on_b
+from evenstep.reproduce.claims.predictors import (
     ALONE,
     FORMER,
     PAPER,
@@ -15,7 +16,6 @@ from evenstep.reproduce.claims_of_predictors import (
     claims_of_predictors,
     differences_of_predictors,
 )
-from evenstep.reproduce.claims_on_b import BACKUP, FLEXRR, SSP, Ratios, claims_on_b
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import narx_curve, predictors
 from evenstep.reproduce.experiments.narx_curve import ERROR, FORESEEN

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from evenstep.reproduce import cluster_a_claims
-from evenstep.reproduce.cluster_a_claims import claims
+from evenstep.reproduce.claims import cluster_a as claims_of_a
+from evenstep.reproduce.claims.cluster_a import claims
 from evenstep.reproduce.end_to_end import ASP, BSP, QUICK, SSP, shown
 from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import cluster_a
@@ -68,8 +68,8 @@ def test_v100s_that_make_no_difference_are_explained_by_the_slowest_worker(prefi
 
 
 def test_texts_say_from_where_on_figures_count_as_different(monkeypatch):
-    monkeypatch.setattr(cluster_a_claims, "_LESS", 0.05)
-    monkeypatch.setattr(cluster_a_claims, "MORE", 1.5)
+    monkeypatch.setattr(claims_of_a, "_LESS", 0.05)
+    monkeypatch.setattr(claims_of_a, "MORE", 1.5)
     found = asked()
     for name in ("less_heterogeneous", "our_less_heterogeneous"):
         assert "gains less over BSP once settled, by more than 5 points" in found[name].text

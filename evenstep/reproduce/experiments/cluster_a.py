@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evenstep.reproduce.cluster_a_claims import claims
+from evenstep.reproduce.claims.cluster_a import claims
 from evenstep.reproduce.end_to_end import (
     ALG_2,
     BALANCED,

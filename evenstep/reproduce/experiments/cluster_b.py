@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evenstep.engines.comparison import Comparison
-from evenstep.reproduce.claims_on_b import (
+from evenstep.reproduce.claims.cluster_b import (
     BACKUP,
     FLEXRR,
     SEQUENTIAL,

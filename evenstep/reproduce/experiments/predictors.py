@@ -13,7 +13,7 @@ import numpy as np
 from evenstep.clusters.named import make_cluster
 from evenstep.clusters.scenarios import CPU_KINDS
 from evenstep.core.settings import parse_spec
-from evenstep.reproduce.claims_of_predictors import (
+from evenstep.reproduce.claims.predictors import (
     ALONE,
     CLUSTERS,
     FORMER,
