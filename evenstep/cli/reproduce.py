@@ -70,11 +70,12 @@ def run(args: argparse.Namespace) -> int:
     with told_to_stop(), displayed(len(experiments), quiet=args.json) as display:
         for experiment in experiments:
             progress = display.begin(experiment.name)
+            was_finished = finished(experiment, settings, out) is not None
             record = run_experiment(experiment, settings, out, progress)
             # After each, so that whoever interrupts the next one has a page all the same.
             _show(out)
             records.append(record)
-            display.end(record)
+            display.end(record, was_finished)
     if args.json:
         json.dump([record.as_json() for record in records], sys.stdout, indent=2, allow_nan=False)
         print()

@@ -23,7 +23,7 @@ _WIDTH = 160
 
 
 class Display:
-    """Shows how far it is, on a terminal; elsewhere a line for each experiment that has ended."""
+    """Shows how far it is, on a terminal, and everywhere a line for each that has ended."""
 
     def __init__(self, bars: Progress, num_experiments: int, quiet: bool) -> None:
         self._bars, self._quiet = bars, quiet
@@ -40,18 +40,19 @@ class Display:
 
         return tell
 
-    def end(self, record: Record) -> None:
-        """Note that an experiment has ended."""
+    def end(self, record: Record, was_finished: bool) -> None:
+        """Note that an experiment has ended, or that its result was there already."""
         self._bars.advance(self._all)
         if not self._quiet:
             said = reason(record.result) or tally(record)
-            line = Text(f"{record.name}: {said}, {duration(record)}")
+            took = "finished before" if was_finished else duration(record)
+            line = Text(f"{record.name}: {said}, {took}")
             self._bars.console.print(line, soft_wrap=True)
 
 
 @contextmanager
 def displayed(num_experiments: int, quiet: bool) -> Iterator[Display]:
-    """Show progress on a terminal, and what has ended elsewhere; nothing if it is to be quiet."""
+    """Show progress on a terminal, and what has ended; nothing if it is to be quiet."""
     console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}", markup=False),
@@ -95,7 +96,7 @@ def print_record(record: Record) -> None:
             shown.add_row(*(Text(cell(value)) for value in row.values()))
         console.print(shown)
     for claim in result.claims:
-        why = f" Why: {claim.why}." if claim.why and not claim.holds else ""
+        why = f" Why: {claim.why}." if claim.why else ""
         holds = "holds" if claim.holds else "DOES NOT HOLD"
         console.print(Text(f"{holds} ({claim.of}): {claim.text}{why}"))
     for difference in result.differences:

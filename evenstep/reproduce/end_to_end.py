@@ -11,7 +11,7 @@ import numpy as np
 
 from evenstep.engines.comparison import Comparison
 from evenstep.reproduce.experiment import Progress, Settings
-from evenstep.reproduce.training import Runs, over, train
+from evenstep.reproduce.training import Runs, missed, over, train
 
 if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload
@@ -35,7 +35,7 @@ class Scale:
 
     workloads: Mapping[str, str]
     """Of each model."""
-    optimizer: str
+    learning_rate: float
     updates: Mapping[str, int]
     evaluations: int
     """In the course of them, at most."""
@@ -43,13 +43,13 @@ class Scale:
 
 
 _DIGITS = dict.fromkeys(MODELS, "mlp")
-QUICK = Scale(_DIGITS, "sgd:learning_rate=0.3", dict.fromkeys(MODELS, 60), 20, (0,))
+QUICK = Scale(_DIGITS, 0.3, dict.fromkeys(MODELS, 60), 20, (0,))
 _PAPERS = {model: model for model in MODELS}
 _SMALLER = _PAPERS | {"resnet32": "resnet32:blocks=1"}
 _SOME = {"cifarnet": 60, "resnet32": 60, "inception_v3": 200}
-FULL = Scale(_SMALLER, "sgd:learning_rate=0.01", _SOME, 20, (0,))
+FULL = Scale(_SMALLER, 0.01, _SOME, 20, (0,))
 """As many updates as two cores make in an hour or two, under all schemes."""
-EVERYTHING = Scale(_PAPERS, FULL.optimizer, dict.fromkeys(MODELS, 2_000), 80, (0,))
+EVERYTHING = Scale(_PAPERS, FULL.learning_rate, dict.fromkeys(MODELS, 2_000), 80, (0,))
 """With all of CIFAR-10: some 80 epochs, of Inception-V3 with its smaller batches some 20."""
 
 
@@ -65,7 +65,7 @@ class Trainings:
     """Whether the target is the paper's own."""
     workload: str
     updates_per_epoch: float
-    seeds: tuple[int, ...] = (0,)
+    scale: Scale
     is_complete: bool = False
     """Whether all of CIFAR-10 was there."""
 
@@ -74,13 +74,9 @@ class Trainings:
         return over(self.runs, BSP, figure, self.target)[label]
 
 
-def scale_of(settings: Settings) -> Scale:
-    return settings.choose(QUICK, FULL)
-
-
 def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
     """Train a model under all schemes, or take the trainings that are there already."""
-    scale = scale_of(settings)
+    scale = settings.choose(QUICK, FULL)
     workload = _workload(settings, scale.workloads[model])
     complete = workload.num_samples == _ALL_PICTURES
     if complete:
@@ -90,7 +86,7 @@ def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
         "A",
         workload,
         model,
-        optimizer=scale.optimizer,
+        optimizer=_sgd(scale.learning_rate),
         iterations=scale.updates[model],
         evaluate_every=math.ceil(scale.updates[model] / scale.evaluations),
     )
@@ -105,7 +101,7 @@ def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
         is_papers,
         workload.name,
         workload.num_samples / comparison.make_cluster(0).total,
-        scale.seeds,
+        scale,
         complete,
     )
 
@@ -120,15 +116,25 @@ def best_of_bsp(runs: Runs) -> float:
     return float(np.median([trained.best for trained in runs[BSP]]))
 
 
+def shown(runs: Runs, label: str, figure: str, target: float) -> float | str:
+    """Return a figure of a scheme over BSP's, or who did not reach the target."""
+    ratio = over(runs, BSP, figure, target)[label]
+    if ratio is not None:
+        return ratio
+    names = who_missed(runs, label, target)
+    return f"not reached by {names}" if names else "no ratio"
+
+
+def who_missed(runs: Runs, label: str, target: float) -> str:
+    """Return who of BSP and another scheme did not reach the target, if somebody did not."""
+    return " and ".join(NAMES[each] for each in missed(runs, (BSP, label), target))
+
+
 def stale(settings: Settings, done: Trainings, progress: Progress) -> dict[str, Runs]:
     """Train with ASP and SSP under conditions in which staleness may cost more."""
     plain = done.comparison
     num_workers = plain.make_cluster(0).num_workers
-    eta = float(plain.optimizer.partition("=")[2])
-    whole, momentum = (
-        f"sgd:learning_rate={eta * num_workers}",
-        "sgd:learning_rate=0.05,momentum=0.9",
-    )
+    whole, momentum = _sgd(done.scale.learning_rate * num_workers), f"{_sgd(0.05)},momentum=0.9"
     # With n times the learning rate only ASP and SSP make sense, beside BSP as it was.
     conditions: dict[str, tuple[str, Runs]] = {
         "the whole learning rate for each gradient": (whole, {BSP: done.runs[BSP]}),
@@ -138,8 +144,12 @@ def stale(settings: Settings, done: Trainings, progress: Progress) -> dict[str, 
     for name, (optimizer, known) in conditions.items():
         how = replace(plain, optimizer=optimizer)
         what, schemes = f"{done.model}, {name}", f"{ASP},{SSP}"
-        runs[name] = train(what, how, schemes, done.seeds, settings.shared, progress, known)
+        runs[name] = train(what, how, schemes, done.scale.seeds, settings.shared, progress, known)
     return runs
+
+
+def _sgd(learning_rate: float) -> str:
+    return f"sgd:learning_rate={learning_rate}"
 
 
 def _workload(settings: Settings, name: str) -> Workload:

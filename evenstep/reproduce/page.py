@@ -71,7 +71,7 @@ def _claims(claims: Sequence[Claim]) -> str:
     items = "".join(
         f'<li class="{"yes" if claim.holds else "no"}">{"✓" if claim.holds else "✗"} '
         f"{escape(claim.text)} <small>({escape(claim.of)})</small>"
-        f"{'' if claim.holds or not claim.why else ' Why: ' + escape(claim.why) + '.'}</li>"
+        f"{f' Why: {escape(claim.why)}.' if claim.why else ''}</li>"
         for claim in claims
     )
     return f"<h3>Claims</h3><ul>{items}</ul>"

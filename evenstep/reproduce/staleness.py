@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evenstep.reproduce.end_to_end import ASP, BSP, MODELS, NAMES, SSP, Trainings, near
+from evenstep.reproduce.end_to_end import ASP, BSP, MODELS, NAMES, SSP, Trainings, near, shown
 from evenstep.reproduce.result import Row, Table, beside
-from evenstep.reproduce.training import Runs, over, shown
+from evenstep.reproduce.training import Runs, over
 from evenstep.reproduce.wording import cell
 
 MORE = 1.1
@@ -37,7 +37,7 @@ def _row(how: str, runs: Runs) -> Row:
             for label in (ASP, SSP)
             for name, value in beside(
                 f"{NAMES[label]}: updates / BSP",
-                shown(runs, BSP, label, "updates", target),
+                shown(runs, label, "updates", target),
                 UP_TO[label],
             ).items()
         },
@@ -55,7 +55,8 @@ def where_it_costs(conditions: Mapping[str, Runs]) -> str:
     if not costs:
         return f"nor does it need more than {MORE} times BSP's under any other condition tried"
     found = "; ".join(
-        f"with {how} it {'does not get there' if value is None else f'needs {cell(value)} of them'}"
+        f"with {how} it "
+        + ("does not get there" if value is None else f"needs {cell(value)} times as many")
         for how, value in costs.items()
     )
     return f"by the table of what staleness costs, {found}"

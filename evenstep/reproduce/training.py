@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -123,17 +123,12 @@ def over(runs: Runs, base: str, figure: str, target: float = 1.0) -> dict[str, f
     return {label: _median(some) for label, some in ratios.items()}
 
 
-def shown(runs: Runs, base: str, label: str, figure: str, target: float) -> float | str:
-    """Return the ratio of `over` for a table, or who did not reach the target."""
-    ratio = over(runs, base, figure, target)[label]
-    if ratio is not None:
-        return ratio
-    missed = [
-        name
-        for name in dict.fromkeys((base, label))
-        if _median([_figure(trained, figure, target) for trained in runs[name]]) is None
-    ]
-    return f"not reached by {' and '.join(missed)}" if missed else "no ratio"
+def missed(runs: Runs, labels: Iterable[str], target: float) -> list[str]:
+    """Return who does not reach the target, in the median over seeds."""
+    times = {
+        label: [_figure(trained, "time", target) for trained in runs[label]] for label in labels
+    }
+    return [label for label, some in times.items() if _median(some) is None]
 
 
 def _figure(trained: Trained, figure: str, target: float) -> float | None:
@@ -149,13 +144,3 @@ def _figure(trained: Trained, figure: str, target: float) -> float | None:
 def _median(values: Sequence[float | None]) -> float | None:
     median = float(np.median([np.inf if value is None else value for value in values]))
     return median if np.isfinite(median) else None
-
-
-def of_seeds(what: str, seeds: Sequence[int]) -> str:
-    """Return what figures are of seeds, in words.
-
-    >>> of_seeds("means", [0]), of_seeds("means", [0, 1])
-    ('seed 0', 'means over seeds 0, 1')
-    """
-    names = ", ".join(map(str, seeds))
-    return f"{what} over seeds {names}" if len(seeds) > 1 else f"seed {names}"

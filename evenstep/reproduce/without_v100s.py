@@ -7,10 +7,10 @@ import numpy as np
 from evenstep.clusters.named import make_cluster
 from evenstep.reproduce.end_to_end import ALG_2, BALANCED, BSP, NAMES
 from evenstep.reproduce.result import Row, Table, beside
-from evenstep.reproduce.settled import ORACLE, Settled
+from evenstep.reproduce.settled import ALL, ORACLE, OVER_BSP, Settled
 
 MODEL = "resnet32"
-PAPER = {16: 0.63, 12: 0.72}
+PAPER = {num_workers: OVER_BSP[num_workers, MODEL] for num_workers in (ALL, 12)}
 """Number of workers: LB-BSP's iteration time over BSP's, with ResNet-32."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from evenstep.reproduce.record import Record
@@ -74,6 +74,16 @@ def _data(record: Record) -> str:
     data = record.made_with.get("data") or {}
     names = f"found: {', '.join(map(str, data.values()))}" if data else "that come along"
     return f"{names}{', quick' if record.made_with.get('quick') else ''}"
+
+
+def of_seeds(what: str, seeds: Sequence[int]) -> str:
+    """Return what figures are of seeds, in words.
+
+    >>> of_seeds("means", [0]), of_seeds("means", [0, 1])
+    ('seed 0', 'means over seeds 0, 1')
+    """
+    names = ", ".join(map(str, seeds))
+    return f"{what} over seeds {names}" if len(seeds) > 1 else f"seed {names}"
 
 
 def cell(value: Any) -> str:

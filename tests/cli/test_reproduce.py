@@ -56,7 +56,7 @@ def printed(capsys):
         code = main([COMMAND, *map(str, argv)])
         out, err = capsys.readouterr()
         assert code == 0
-        assert all(re.fullmatch(r"[a-z]+: .* s", line) for line in err.splitlines())
+        assert all(re.fullmatch(r"[a-z]+: .* (s|before)", line) for line in err.splitlines())
         return out
 
     return run
@@ -257,6 +257,8 @@ def test_where_there_is_no_terminal_a_line_is_shown_of_each_experiment(capsys, p
     assert said.splitlines() == [
         "probe: 0 of 1 claims hold, TIME", "other: Skipped: it is not allowed here, TIME"
     ]  # fmt: skip
+    assert main([COMMAND, "probe", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == "probe: 0 of 1 claims hold, finished before\n"
 
 
 def test_nothing_is_shown_beside_json(capsys, probes, tmp_path):

@@ -1,7 +1,17 @@
 """Trainings with made-up figures, to ask claims of."""
 
 from evenstep.engines.comparison import Comparison
-from evenstep.reproduce.end_to_end import ALG_2, ASP, BALANCED, BSP, MODELS, SSP, Trainings, near
+from evenstep.reproduce.end_to_end import (
+    ALG_2,
+    ASP,
+    BALANCED,
+    BSP,
+    MODELS,
+    QUICK,
+    SSP,
+    Trainings,
+    near,
+)
 from evenstep.reproduce.settled import CLUSTERS, ORACLE, Settled
 from evenstep.reproduce.training import Trained
 
@@ -21,7 +31,8 @@ def trainings(model="resnet32", target=None, **others):
     runs = {label: [trained()] for label in SCHEMES}
     runs |= {named[name]: [run] for name, run in others.items()}
     how = Comparison("A", evaluate_every=10, iterations=20)
-    return Trainings(how, model, runs, target or near(runs), False, "a net on pictures", 5.0)
+    target = target or near(runs)
+    return Trainings(how, model, runs, target, False, "a net on pictures", 5.0, QUICK)
 
 
 def all_models(**others):

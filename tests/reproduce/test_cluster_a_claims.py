@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from evenstep.reproduce.cluster_a_claims import claims
-from evenstep.reproduce.end_to_end import ASP, BSP, SSP
+from evenstep.reproduce.claims import cluster_a as claims_of_a
+from evenstep.reproduce.claims.cluster_a import claims
+from evenstep.reproduce.end_to_end import ASP, BSP, QUICK, SSP, shown
+from evenstep.reproduce.experiment import Settings
 from evenstep.reproduce.experiments import cluster_a
 from evenstep.reproduce.staleness import conditions_table, where_it_costs
-from evenstep.reproduce.training import shown
 from evenstep.reproduce.without_v100s import floor
 from tests.reproduce.made_up import all_models, settled, trained, trainings
 
@@ -66,6 +67,15 @@ def test_v100s_that_make_no_difference_are_explained_by_the_slowest_worker(prefi
     assert f"no batch sizes gain more than {1 - floor(16):.0%} and {1 - floor(12):.0%}" in claim.why
 
 
+def test_texts_say_from_where_on_figures_count_as_different(monkeypatch):
+    monkeypatch.setattr(claims_of_a, "_LESS", 0.05)
+    monkeypatch.setattr(claims_of_a, "MORE", 1.5)
+    found = asked()
+    for name in ("less_heterogeneous", "our_less_heterogeneous"):
+        assert "gains less over BSP once settled, by more than 5 points" in found[name].text
+    assert "more than 1.5 times as many with every model" in found["asp_needs_more_updates"].text
+
+
 @pytest.mark.parametrize(("who", "prefix"), [("alg_2", ""), ("balanced", "our_")])
 def test_later_than_bsp_is_said_with_what_it_took(who, prefix):
     late = trained((0.1, 0.2, 0.4, 0.8), pace=0.8)
@@ -73,10 +83,10 @@ def test_later_than_bsp_is_said_with_what_it_took(who, prefix):
     for name in ("before_bsp", "first_of_all"):
         claim = found[f"{prefix}{name}"]
         assert not claim.holds
-        assert "of BSP's time" in claim.why
-        assert "1.2 for 1.5 of its updates (at the settled pace 0.6)" in claim.why
+        assert "took 1.2 of BSP's time, for 1.5 times its updates; with ResNet-32" in claim.why
+        assert " BSP took" not in claim.why
     assert not found[f"{prefix}same_updates"].holds
-    assert "with CifarNet it needs 1.5 of them" in found[f"{prefix}same_updates"].why
+    assert "with CifarNet it needs 1.5 times as many" in found[f"{prefix}same_updates"].why
 
 
 def test_equal_finish_behind_alg_2_is_not_the_fastest_of_the_bsp_kinds():
@@ -84,32 +94,61 @@ def test_equal_finish_behind_alg_2_is_not_the_fastest_of_the_bsp_kinds():
         "our_fastest_of_bsp_kinds"
     ]
     assert not claim.holds
-    assert "equal_finish 0.5 for 1 of its updates" in claim.why
-    assert "Alg. 2 0.4 for 1 of its updates" in claim.why
+    assert "with CifarNet equal_finish took 0.5 of BSP's time, for 1 times its" in claim.why
+    assert "Alg. 2 took 0.4 of BSP's time, for 1 times its updates" in claim.why
 
 
 def test_who_was_first_is_who_is_blamed():
-    claim = asked(all_models(**FAST, asp=SLOW_TO_LEARN, ssp=trained(pace=0.1)))["first_of_all"]
+    late = FAST | {"alg_2": trained(pace=1.5)}
+    claim = asked(all_models(**late, asp=trained(pace=0.2), ssp=trained(pace=0.1)))["first_of_all"]
     assert not claim.holds
-    assert "SSP 0.1 for 1 of its updates" in claim.why
+    assert claim.why.startswith(
+        "with CifarNet Alg. 2 took 1.5 of BSP's time, for 1 times its updates, SSP took 0.1 of "
+        "BSP's time, for 1 times its updates; with ResNet-32 Alg. 2"
+    )
     assert "ASP" not in claim.why
 
 
-def test_who_never_gets_there_is_not_first():
-    claim = asked(all_models(alg_2=NEVER))["first_of_all"]
+def test_as_late_as_another_is_not_first():
+    late = FAST | {"alg_2": trained(pace=0.4)}
+    assert not asked(all_models(**late, asp=trained(pace=0.4)))["first_of_all"].holds
+
+
+def test_where_bsp_does_not_get_there_nobody_is_first():
+    claim = asked(all_models(target=0.9))["first_of_all"]
     assert not claim.holds
-    assert "Alg. 2 none that compares (not reached by lb-bsp:stepwise" in claim.why
+    assert claim.why.startswith("with CifarNet BSP and Alg. 2 did not reach the target; with")
+
+
+def test_who_never_gets_there_is_not_first():
+    done = [trainings("cifarnet", alg_2=NEVER), trainings("resnet32", **FAST)]
+    found = asked(done)
+    for name in ("first_of_all", "before_bsp", "same_updates"):
+        assert not found[name].holds
+        assert "Alg. 2 did not reach the target" in found[name].why
+        assert "ResNet-32" not in found[name].why
+    missed = "; with CifarNet Alg. 2 did not reach the target)."
+    assert found["before_bsp"].text.endswith(f"(here 0.4 of its time, settling included{missed}")
+    assert found["same_updates"].text.endswith(f"(here 1 times as many{missed}")
+
+
+def test_ratio_that_there_is_not_blames_nobody_who_got_there():
+    at_once = trained((0.9, 0.9))
+    claim = asked(all_models(target=0.8, bsp=at_once, alg_2=at_once))["before_bsp"]
+    assert not claim.holds
+    assert "there is no ratio to BSP's" in claim.why
+    assert "did not reach" not in claim.text + claim.why
 
 
 def test_staleness_that_costs_nothing_anywhere_is_not_said_to_cost():
     claim = asked(all_models(**FAST))["asp_needs_more_updates"]
     assert not claim.holds
-    assert "with CifarNet it needs 1 of them" in claim.why
+    assert "with CifarNet it needs 1 times as many" in claim.why
     assert "nor does it need more than 1.1 times BSP's under any other condition" in claim.why
 
 
 @pytest.mark.parametrize(
-    ("run", "said"), [(NEVER, "it does not get there"), (SLOW_TO_LEARN, "it needs 2 of them")]
+    ("run", "said"), [(NEVER, "it does not get there"), (SLOW_TO_LEARN, "it needs 2 times as many")]
 )
 def test_condition_in_which_staleness_costs_is_named(run, said):
     claim = asked(all_models(**FAST), how=conditions(asp=run))["asp_needs_more_updates"]
@@ -130,19 +169,30 @@ def test_target_of_a_condition_is_near_its_own_bsp():
     how = conditions(bsp=better, asp=trained((0.1, 0.6, 0.8)), ssp=better)
     rows = conditions_table(trainings(), how).rows
     assert [row["target"] for row in rows] == pytest.approx([0.95 * 0.8, 0.95 * 0.9])
-    assert [row["ASP: updates / BSP"] for row in rows] == [1.0, "not reached by asp"]
+    assert [row["ASP: updates / BSP"] for row in rows] == [1.0, "not reached by ASP"]
     assert [row["SSP: updates / BSP"] for row in rows] == [1.0, 1.0]
     assert "with momentum it does not get there" in where_it_costs(how)
 
 
 def test_who_missed_a_target_is_said():
     runs = {BSP: [trained()], ASP: [trained((0.1, 0.2, 0.9))], SSP: [NEVER]}
-    said = {label: shown(runs, BSP, label, "updates", 0.9) for label in runs}
+    said = {label: shown(runs, label, "updates", 0.9) for label in runs}
     assert said == {
-        BSP: "not reached by bsp", ASP: "not reached by bsp", SSP: "not reached by bsp and ssp"
+        BSP: "not reached by BSP", ASP: "not reached by BSP", SSP: "not reached by BSP and SSP"
     }  # fmt: skip
-    assert shown(runs, BSP, SSP, "time", 0.8) == "not reached by ssp"
-    assert shown(runs, BSP, ASP, "time", 0.8) == 1.0
+    assert shown(runs, SSP, "time", 0.8) == "not reached by SSP"
+    assert shown(runs, ASP, "time", 0.8) == 1.0
+
+
+def test_seeds_are_those_of_trainings_and_of_settled_runs(monkeypatch):
+    done = replace(trainings("inception_v3"), scale=replace(QUICK, seeds=(3, 0)))
+    made = replace(settled(), seeds=(0, 1, 2))
+    monkeypatch.setattr(cluster_a, "trainings", lambda settings, model, progress: done)
+    monkeypatch.setattr(cluster_a, "stale", lambda settings, done, progress: conditions())
+    monkeypatch.setattr(cluster_a, "settled", lambda settings, progress: made)
+    result = cluster_a.run(Settings(), lambda share, text: None)
+    assert result.seeds == [0, 1, 2, 3]
+    assert result.tables[2].note.endswith("Seeds of the trainings: 3, 0.")
 
 
 @pytest.mark.parametrize(

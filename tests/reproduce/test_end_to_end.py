@@ -8,6 +8,7 @@ from evenstep.reproduce import end_to_end
 from evenstep.reproduce.end_to_end import BSP, EVERYTHING, FULL, MODELS, TARGETS, trainings
 from evenstep.reproduce.experiment import Settings
 from evenstep.workloads.named import make_workload
+from tests.reproduce.made_up import trained
 
 
 def quiet(share, text):
@@ -61,6 +62,23 @@ def test_with_fewer_pictures_the_target_is_near_what_bsp_reached(scales, monkeyp
 def test_conditions_have_the_seeds_of_what_they_are_compared_with(complete, monkeypatch):
     monkeypatch.setattr(end_to_end, "EVERYTHING", replace(end_to_end.EVERYTHING, seeds=(3, 4)))
     done = made()
-    assert done.seeds == (3, 4)
+    assert done.scale.seeds == (3, 4)
     conditions = end_to_end.stale(Settings(), done, quiet)
     assert {len(some) for runs in conditions.values() for some in runs.values()} == {2}
+
+
+def test_kept_trainings_are_found_by_what_their_optimizers_are_called(scales, monkeypatch):
+    found = []
+
+    def train(what, comparison, *how):
+        found.append(comparison.optimizer)
+        return {BSP: [trained()]}
+
+    monkeypatch.setattr(end_to_end, "train", train)
+    for settings in (Settings(), Settings(quick=True)):
+        end_to_end.stale(settings, trainings(settings, "resnet32", quiet), quiet)
+    momentum = "sgd:learning_rate=0.05,momentum=0.9"
+    assert found == [
+        *("sgd:learning_rate=0.01", "sgd:learning_rate=0.16", momentum),
+        *("sgd:learning_rate=0.3", "sgd:learning_rate=4.8", momentum),
+    ]

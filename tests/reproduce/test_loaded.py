@@ -84,7 +84,9 @@ def test_narx_learns_from_its_default():
 
 def test_best_that_can_be_is_told_by_what_both_workers_get():
     # A third of the CPU on one of them: together they have twice what two of the slower have.
-    assert Loaded(**made(SLOW, FAST)).at_best == pytest.approx(0.5)
+    run = made(SLOW, FAST)
+    run["rounds"][2][BSP]["cpu"] = (0.5, 0.5)
+    assert [Loaded(**run).at_best(start) for start in (1, 2)] == pytest.approx([0.75, 1.0])
 
 
 def test_machines_are_those_whose_load_changes_most():

@@ -37,8 +37,14 @@ def test_stale_schemes_that_end_lower_do():
 def test_stale_scheme_that_ends_no_lower_is_named():
     claim = by_name(accuracy._claims([trainings(asp=LOWER)]))["stale_end_lower"]
     assert not claim.holds
-    assert "SSP with ResNet-32 0.0" in claim.why
+    assert "these are not: SSP with ResNet-32 (0.0 below); each" in claim.why
     assert "ASP" not in claim.why
+
+
+@pytest.mark.parametrize(("end", "said"), [(0.804, "0.4 above"), (0.796, "0.4 below")])
+def test_how_far_above_or_below_a_stale_scheme_ends_is_said(end, said):
+    claim = by_name(accuracy._claims([trainings(asp=trained((0.1, end)))]))["stale_end_lower"]
+    assert f"ASP with ResNet-32 ({said})" in claim.why
 
 
 def test_lower_than_bsp_but_not_than_alg_2_is_not_lower_than_both():
@@ -129,8 +135,8 @@ def test_claims_about_partitions_hold_for_figures_that_show_them():
         (
             {"migrated": (0.3, 0.32), "weighed": (0.3, 0.32), "migrated_at": ()},
             "as_good_as_mixed",
-            "is -20.0 points, with a standard error of 0.0: hardly chance; what from is not known; "
-            "with the first seed samples moved never",
+            "is -20.0 points, with a standard error of 0.0; with the first seed samples "
+            "moved never",
         ),
         ({"skewed": (0.5, 0.52)}, "skew_costs", "less than 1 point counts as none"),
         ({"gap": 3.0}, "bounded", "samples moved after updates 3, of 40"),
@@ -143,8 +149,21 @@ def test_claim_about_partitions_that_fails_has_figures_for_a_reason(figures, nam
     assert why in claims[name].why
 
 
-def test_difference_within_its_error_may_be_chance():
-    assert partition_claims(weighed=(0.3, 0.52))["weights_do_too"].why.endswith("may be chance")
+@pytest.mark.parametrize(
+    ("apart", "verdict"),
+    [
+        ((-0.1, 0.1, 0.0, -0.2, 0.1), ": it may be chance"),
+        ((-0.1, -0.1, -0.1, -0.1, -0.2), ": hardly chance; what from is not known"),
+        ((-0.1, -0.1, -0.1, -0.2), ""),
+        ((-0.1, 0.1), ""),
+        ((0.3 - 0.5, 0.32 - 0.52, 0.34 - 0.54, 0.36 - 0.56, 0.38 - 0.58), ""),
+        ((0.0,) * 10, ""),
+    ],
+)
+def test_chance_is_spoken_of_with_enough_seeds_that_differ(apart, verdict):
+    found, _, said = partitions._chance(np.array(apart)).partition(":")
+    assert found.startswith(f"the difference over {len(apart)} seeds is ")
+    assert f":{said}" == (verdict or ":")
 
 
 def test_what_skew_costs_is_told_by_the_figures():

@@ -50,7 +50,7 @@ def run(settings: Settings, progress: Progress) -> Result:
             "Under ASP and SSP a single gradient has 1/n of BSP's learning rate; the paper does "
             "not say what it has there. `cluster-a` shows other conditions.",
         ],
-        seeds=list(done[0].seeds),
+        seeds=list(done[0].scale.seeds),
     )
 
 
@@ -164,13 +164,14 @@ def _stale_end_lower(done: Sequence[Trainings]) -> Claim:
 
 def _not_lower(behind: Mapping[tuple[str, str], float]) -> str:
     close = ", ".join(
-        f"{NAMES[scheme]} with {MODELS[model]} {100 * value:.1f}"
+        f"{NAMES[scheme]} with {MODELS[model]} ({100 * abs(value):.1f} "
+        f"{'above' if value < 0 else 'below'})"
         for (model, scheme), value in behind.items()
         if value <= _EQUAL
     )
     return (
-        f"by no more than {100 * _EQUAL:g} point below the lower of the two are: {close}; each "
-        "gradient had 1/n of BSP's learning rate"
+        f"more than {100 * _EQUAL:g} point below the lower of the two counts as lower, which these "
+        f"are not: {close}; each gradient had 1/n of BSP's learning rate"
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evenstep.reproduce.cluster_a_claims import claims
+from evenstep.reproduce.claims.cluster_a import claims
 from evenstep.reproduce.end_to_end import (
     ALG_2,
     BALANCED,
@@ -14,6 +14,7 @@ from evenstep.reproduce.end_to_end import (
     NEAR,
     TARGETS,
     Trainings,
+    shown,
     stale,
     trainings,
 )
@@ -21,7 +22,6 @@ from evenstep.reproduce.experiment import Experiment, Progress, Settings, part_o
 from evenstep.reproduce.result import Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.settled import ALL, Settled, settled, settled_table
 from evenstep.reproduce.staleness import UP_TO, conditions_table
-from evenstep.reproduce.training import shown
 from evenstep.reproduce.without_v100s import without_v100s
 
 _UPDATES = {BSP: 1.0, **UP_TO, ALG_2: "almost 1", BALANCED: "almost 1"}
@@ -52,14 +52,14 @@ def run(settings: Settings, progress: Progress) -> Result:
         [_pace_plot(made), *(_plot(done, figure) for figure in _FIGURES)],
         claims(done, made, conditions),
         [*_DIFFERENCES, *_targets(done)],
-        seeds=list(inception.seeds),
+        seeds=sorted({*inception.scale.seeds, *made.seeds}),
     )
 
 
 def _table(done: Trainings) -> Table:
     rows: list[Row] = []
     for label, runs in done.runs.items():
-        updates, time = (shown(done.runs, BSP, label, figure, done.target) for figure in _FIGURES)
+        updates, time = (shown(done.runs, label, figure, done.target) for figure in _FIGURES)
         rows.append(
             {
                 "scheme": label,
@@ -76,7 +76,8 @@ def _table(done: Trainings) -> Table:
         "virtual",
         rows,
         f"{ALG_2} is Alg. 2 to the letter, {BALANCED} is equal_finish; both are blocking here, and "
-        "their time per update counts settling.",
+        "their time per update counts settling. Seeds of the trainings: "
+        f"{', '.join(map(str, done.scale.seeds))}.",
     )
 
 

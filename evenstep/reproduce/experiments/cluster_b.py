@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evenstep.engines.comparison import Comparison
-from evenstep.reproduce.claims_on_b import (
+from evenstep.reproduce.claims.cluster_b import (
     BACKUP,
     FLEXRR,
     SEQUENTIAL,
@@ -25,6 +25,7 @@ from evenstep.reproduce.result import Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.timed import Times, over, time_schemes, window_after
 from evenstep.reproduce.training import train
 from evenstep.reproduce.window import HOUR, LEVEL, Window
+from evenstep.reproduce.wording import of_seeds
 
 if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload
@@ -107,7 +108,7 @@ def run(settings: Settings, progress: Progress) -> Result:
                     model,
                     times[model],
                     ratios,
-                    _note(windows[model], scale, len(seeds[model])),
+                    _note(windows[model], scale, seeds[model]),
                     accuracy if model == "svm" else None,
                 )
                 for model in TITLES
@@ -167,13 +168,13 @@ def _table(
     return Table(f"{TITLES[model]} on Cluster-B", "virtual", rows, note)
 
 
-def _note(window: Window, scale: Scale, num_seeds: int) -> str:
+def _note(window: Window, scale: Scale, seeds: Sequence[int]) -> str:
     part = "all of its hour" if scale.seconds == HOUR else f"{scale.seconds:g} s of its hour"
     return (
         f"{_NUM_WORKERS} workers on a Google trace, which runs by the clock: all schemes over the "
         f"same seconds of it, {window.start:g} to {window.end:g}, {part}, before which NARX has "
         f"learned from {scale.learns_from} iterations. Iteration time is these seconds over the "
-        f"updates in them, at the edges in part; medians of {num_seeds} seed(s). The paper prints "
+        f"updates in them, at the edges in part; {of_seeds('medians', seeds)}. The paper prints "
         "two of these figures, and that LB-BSP is up to 38.7 % better than FlexRR."
     )
 

@@ -70,14 +70,13 @@ def _claims(rows: Sequence[Row]) -> list[Claim]:
         )
     ]
     for name, row in zip(("prompt_on_the_trace", "prompt"), rows, strict=True):
-        holds = row[FORESEEN] is not None and row[FORESEEN] > HALF
         claims.append(
             Claim(
                 name,
                 "When the speed changes for a reason, the prediction promptly catches up (more "
                 f"than half of the change in the same iteration, in the median, {row['cluster']}).",
-                holds,
-                why="" if holds else _said(row, FORESEEN, "changes"),
+                row[FORESEEN] is not None and row[FORESEEN] > HALF,
+                why=_said(row, FORESEEN, "changes"),
             )
         )
     return claims
@@ -98,7 +97,7 @@ def _robustness(cluster: Cluster, scored: Scored, start: int) -> dict[str, Any]:
     # Noise makes times longer or shorter, so that speeds are divided by it.
     spike = np.abs(1 / noise - 1)[start:]
     change = np.abs(without[:-1] / without[1:] - 1)[start - 1 :]
-    spiky, changed = spike > SPIKE, change > CHANGE
+    spiky, changed = spike >= SPIKE, change >= CHANGE
     caught = 1 - error[changed] / change[changed]
     return {
         "spikes": int(spiky.sum()),

@@ -21,13 +21,18 @@ from evenstep.reproduce.partition_study import (
 )
 from evenstep.reproduce.partition_study import Result as Run
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
-from evenstep.reproduce.training import of_seeds
+from evenstep.reproduce.wording import of_seeds
 
 MIXED, SKEWED, MIGRATED, WEIGHED = CASES
 PAPER = {MIXED: 0.92, MIGRATED: 0.92}
 """Test accuracy of ResNet-32 on CIFAR-10: the same with migrations as with mixed data."""
 _SAME = 0.01
 """Accuracies closer than this are the same: two of the 261 test samples of the digits."""
+
+_ENOUGH_SEEDS = 5
+"""With fewer, two standard errors say nothing about chance."""
+_ROUNDING = 1e-9
+"""A standard error below is none: the differences are equal."""
 
 _UPDATES_PER_SAMPLE = 160 / 10_000
 """So that workers go through their partitions as often, however many pictures there are."""
@@ -166,12 +171,16 @@ def _points(apart: Floats) -> str:
 
 
 def _chance(apart: Floats) -> str:
-    """Return whether a difference of accuracies, seed by seed, may be chance."""
+    """Return a difference of accuracies, seed by seed, and where it can be said, if by chance."""
     error = float(apart.std(ddof=1)) / len(apart) ** 0.5
-    found = f"{100 * apart.mean():+.1f} points, with a standard error of {100 * error:.1f}"
+    found = (
+        f"the difference over {len(apart)} seeds is {100 * apart.mean():+.1f} points, with a "
+        f"standard error of {100 * error:.1f}"
+    )
+    if len(apart) < _ENOUGH_SEEDS or error < _ROUNDING:
+        return found
     is_small = abs(apart.mean()) < 2 * error
-    verdict = "it may be chance" if is_small else "hardly chance; what from is not known"
-    return f"the difference over {len(apart)} seeds is {found}: {verdict}"
+    return f"{found}: {'it may be chance' if is_small else 'hardly chance; what from is not known'}"
 
 
 def _moves(runs: Runs) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from evenstep.clusters.named import make_cluster
 from evenstep.clusters.scenarios import CPU_KINDS
 from evenstep.core.settings import parse_spec
-from evenstep.reproduce.claims_of_predictors import (
+from evenstep.reproduce.claims.predictors import (
     ALONE,
     CLUSTERS,
     FORMER,
@@ -28,6 +28,7 @@ from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
 from evenstep.reproduce.result import Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.scoring import Scorer, learning_ends
 from evenstep.reproduce.window import HOUR, LEVEL, Window
+from evenstep.reproduce.wording import of_seeds
 
 PREDICTORS = (*PAPER, ALONE, FORMER, "kalman", "best_of")
 _FORMER_SEED = 1000
@@ -148,8 +149,8 @@ def _table(cluster: str, scores: Scores, scale: Scale) -> Table:
         f"{CLUSTERS[cluster]}: RMSE in samples per second, and iteration time",
         "virtual",
         [_row(name, scores.of[cluster, name]) for name in names],
-        f"{num} workers, Alg. 1 (proportional), {_scored(cluster, scale)}, medians over seeds "
-        f"{', '.join(map(str, scale.seeds))}. Who knew all but the noise would have an RMSE of "
+        f"{num} workers, Alg. 1 (proportional), {_scored(cluster, scale)}, "
+        f"{of_seeds('medians', scale.seeds)}. Who knew all but the noise would have an RMSE of "
         f"{noise:.3g}. The paper's figures are of its own Cluster-B.",
     )
 

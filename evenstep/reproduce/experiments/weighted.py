@@ -15,7 +15,8 @@ from evenstep.engines.experiment import Experiment as Training
 from evenstep.engines.simulation import Setup
 from evenstep.reproduce.experiment import Experiment, Progress, Settings
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Table, beside
-from evenstep.reproduce.training import Runs, Trained, of_seeds, train
+from evenstep.reproduce.training import Runs, Trained, train
+from evenstep.reproduce.wording import of_seeds
 
 if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload

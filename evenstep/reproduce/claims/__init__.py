@@ -1,0 +1,1 @@
+"""What experiments claim, where that is more than fits beside them."""
