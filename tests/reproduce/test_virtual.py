@@ -199,3 +199,4 @@ def test_table_of_the_modern_cluster(result):
             ],
         )
     ]
+    assert result("modern").tables[0].note.endswith("Figures: seed 0.")

@@ -14,6 +14,7 @@ from evenstep.clusters.network import Network, connect
 from evenstep.engines.simulation import Outcome, Setup, simulate
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
 from evenstep.reproduce.result import Claim, Curve, Plot, Result, Row, Table
+from evenstep.reproduce.wording import of_seeds
 
 OURS, ALG_2 = "equal_finish", ("stepwise:literal=true", "stepwise")
 POLICIES = ("even", *ALG_2, OURS)
@@ -41,7 +42,8 @@ def run(settings: Settings, progress: Progress) -> Result:
                 "virtual",
                 rows,
                 "T4's curve is measured (PROFET); those of A100 and RTX 6000 are scaled by memory "
-                "bandwidth from the V100's and T4's: assumed, not measured. Medians over seeds.",
+                "bandwidth from the V100's and T4's: assumed, not measured. Figures: "
+                f"{of_seeds('medians', seeds)}.",
             )
         ],
         [
