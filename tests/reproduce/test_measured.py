@@ -2,6 +2,7 @@
 
 import sys
 from concurrent.futures import Future
+from itertools import count
 from pathlib import Path
 from threading import BrokenBarrierError
 
@@ -11,6 +12,7 @@ import pytest
 from evenstep.errors import EvenstepError
 from evenstep.manager.client import ManagerClient
 from evenstep.predictors import make_predictor
+from evenstep.predictors.predictor import Trainable
 from evenstep.reproduce import client_workers
 from evenstep.reproduce.client_workers import _results, client_rounds
 from evenstep.reproduce.experiment import Settings, Skipped
@@ -88,16 +90,17 @@ def test_overhead_is_measured_through_a_manager(result):
 def test_narx_has_enough_to_learn_from_when_rounds_begin_to_count():
     for scale in (overhead.QUICK, overhead.FULL):
         narx = make_predictor(scale.narx, 2)
-        for count in range(scale.learns_from):
-            assert narx.training() is None, count
+        assert isinstance(narx, Trainable)
+        for _ in range(scale.learns_from):
+            assert narx.training() is None
             narx.observe(np.ones(2), np.ones(2), np.ones(2))
         assert narx.training() is not None
     assert overhead.FULL.narx == "narx"
 
 
 def test_rounds_that_do_not_count_come_first(monkeypatch):
-    iterations = []
-    monkeypatch.setattr(Rounds, "round", lambda self: iterations.append(self) or [len(iterations)])
+    numbers = count(1)
+    monkeypatch.setattr(Rounds, "round", lambda self: [next(numbers)])
     spent = overhead.time_rounds(overhead.Case(1, "ema"), overhead.Scale(3, 2))
     assert spent.seconds.tolist() == [4, 5]
 
@@ -256,7 +259,7 @@ def test_worker_is_held_back_by_a_limit(what, monkeypatch):
     except EvenstepError as reason:
         pytest.skip(str(reason))
     assert [value > 0 for value in speeds.values()] == [True]
-    assert [count > 0 for count in held_back] == [True]
+    assert [times > 0 for times in held_back] == [True]
 
 
 def test_slowdown_is_skipped_where_nothing_may_be_limited(monkeypatch):
