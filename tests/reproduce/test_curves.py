@@ -35,7 +35,7 @@ def test_gpu_curves_have_the_shapes_of_the_paper(result):
         )
     ]
     assert any(
-        "saturation on K80 (CifarNet: 21), and on the V100 none" in text
+        "saturation on K80 (CifarNet: 21), and none on the V100" in text
         for text in gpus.differences
     )
     rows = [(row["model"], row["GPU"]) for row in gpus.tables[0].rows]
