@@ -47,13 +47,14 @@ def draw(plot: Plot) -> bytes:
     with drawing({}), tempfile.TemporaryDirectory() as folder:
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(8, 4), layout="constrained")
+        figure = Figure(figsize=(10, 4), layout="constrained")
         axes = figure.subplots()
         (_draw_bars if plot.bars else _draw_lines)(axes, plot)
         axes.set_title(f"{plot.title} ({KINDS[plot.kind]})", wrap=True)
         axes.set_xlabel(plot.x)
         axes.set_ylabel(plot.y)
-        axes.legend(loc="best")
+        # Beside them, where it hides no figure.
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0)
         path = Path(folder, "plot.svg")
         save(figure, path)
         return path.read_bytes()
@@ -115,5 +116,6 @@ def _draw_bars(axes: Axes, plot: Plot) -> None:
     axes.set_xlim(-0.5, len(names) - 0.5)
     axes.set_xticks(range(len(names)), [readable(str(name), 24) for name in names])
     if len(names) > 6:
-        axes.tick_params(axis="x", rotation=30)
+        for name in axes.get_xticklabels():
+            name.set(rotation=30, ha="right", rotation_mode="anchor")
     axes.grid(axis="x", visible=False)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 TITLES = {"svm": "SVM", "resnet32": "ResNet-32"}
 PAPER = {"svm": 0.38, "resnet32": 0.42}
 """Iteration time of LB-BSP over BSP's: speedups of 62 % and 58 %."""
+ORACLE = "lb-bsp:oracle"
 _NUM_WORKERS = 32
 _SHARE = 0.1
 """Of the samples, in every iteration of the SVM."""
@@ -58,7 +59,7 @@ class Scale:
 
     @property
     def schemes(self) -> list[str]:
-        return [BACKUP, SSP, FLEXRR, self.narx, BEST_OF, "lb-bsp:oracle", "asp"]
+        return [BACKUP, SSP, FLEXRR, self.narx, BEST_OF, ORACLE, "asp"]
 
 
 FULL = Scale(LEARNS_FROM, HOUR, 600, (0, 1, 2), (0.0, 0.03, 0.05, 0.1, 0.15, 0.2))
@@ -195,13 +196,18 @@ def _overheads(ratios: Ratios) -> Table:
 
 def _plot(ratios: Ratios) -> Plot:
     labels = [label for label in ratios.of["svm"] if label != SEQUENTIAL]
+    names = {ratios.narx: "LB-BSP, NARX", BEST_OF: "LB-BSP, best_of", ORACLE: "LB-BSP, oracle"}
     return Plot(
         "Iteration time over BSP's (FlexRR: sequential BSP's)",
         "virtual",
         "",
         "share",
         [
-            Curve(TITLES[model], labels, [of[label] for label in labels])
+            Curve(
+                TITLES[model],
+                [names.get(label, label) for label in labels],
+                [of[label] for label in labels],
+            )
             for model, of in ratios.of.items()
         ],
         bars=True,
