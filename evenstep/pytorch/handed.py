@@ -35,7 +35,7 @@ class Handed:
 
     def __init__(self) -> None:
         self._watched: deque[weakref.ref[Any]] = deque()
-        atexit.register(self.wait)
+        atexit.register(self._wait_at_exit)
         _everybody.add(self)
         _wait_before_forks()
 
@@ -55,6 +55,10 @@ class Handed:
             time.sleep(0.001)
         return True
 
+    def _wait_at_exit(self) -> None:
+        self.wait()
+        _let_others_through()
+
 
 @cache
 def _wait_before_forks() -> None:
@@ -67,5 +71,9 @@ def _before_fork() -> None:
     deadline = time.monotonic() + _BEFORE_FORK
     for handed in list(_everybody):
         handed.wait(max(0.0, deadline - time.monotonic()))
-    # Also for what others have handed over, which nobody watches: their threads can run meanwhile.
+    _let_others_through()
+
+
+def _let_others_through() -> None:
+    """Give way to threads with what others have handed over, which nobody watches."""
     time.sleep(_MOMENT)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import copy
 import gc
 import threading
+import time
 import weakref
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.handed import _MOMENT, Handed
 from evenstep.pytorch.hooking import _Kept
 from tests.pytorch.setup import data, net
 
@@ -40,6 +42,16 @@ def test_holds_nothing_of_what_was_handed_itself():
         handed.watch(Thing())
     assert handed.wait(patience=0)
     assert len(handed._watched) == 1
+
+
+def test_at_exit_threads_that_nobody_watches_get_a_moment(monkeypatch):
+    at_exit: list[Any] = []
+    slept: list[float] = []
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
+    Handed().watch(Thing())
+    at_exit[0]()
+    assert slept == [_MOMENT]
 
 
 def train_and_watch(counts):
