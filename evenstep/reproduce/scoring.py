@@ -33,8 +33,8 @@ class Scored:
     """Mean over workers, in samples per second."""
     noise: float
     """The RMSE of who knows all but the noise."""
-    time_over_bsp: float
-    time_over_oracle: float
+    per_update: float
+    """Seconds."""
     predicted: Floats
     """(iteration, worker), in samples per second; of all iterations, as the speeds."""
     speeds: Floats
@@ -43,7 +43,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Scorer:
-    """Plain BSP and the oracle are run once, for all predictors on this cluster."""
+    """Plain BSP and the oracle are run once, for all predictors, and only if they are asked for."""
 
     cluster: Cluster
     window: Window
@@ -68,23 +68,23 @@ class Scorer:
         )
         assert rmse is not None, "proportional predicts"
         assert noise is not None, "somebody has samples"
-        per_update = self._per_update(run)
         return Scored(
             rmse,
             noise,
-            per_update / self._bsp,
-            per_update / self._oracle,
+            self._per_update(run),
             np.array(predicted),
             speeds,
             balancer.predictor.state(),
         )
 
     @cached_property
-    def _bsp(self) -> float:
+    def bsp(self) -> float:
+        """Seconds per update with equal batches."""
         return self._per_update(list(self._run(EVEN.planner(self.cluster))))
 
     @cached_property
-    def _oracle(self) -> float:
+    def oracle(self) -> float:
+        """The same of who knows the coming iteration's times."""
         return self._per_update(list(self._run(Setup(ORACLE).planner(self.cluster))))
 
     def _run(self, planner: Planner) -> Iterator[Iteration]:

@@ -114,8 +114,8 @@ def _score(
     return {
         "rmse": scored.rmse,
         "noise": scored.noise,
-        "over_bsp": scored.time_over_bsp,
-        "over_oracle": scored.time_over_oracle,
+        "over_bsp": scored.per_update / scorer.bsp,
+        "over_oracle": scored.per_update / scorer.oracle,
     }
 
 
