@@ -28,7 +28,10 @@ NUM_BACKUPS = 2
 _SPEEDS = {kind: speed for kind, _, speed in CPU_KINDS}
 _NOISE = WorkerNoise(sigma=0.04, spike_probability=0.01, spike=(1.35, 2.0))
 """Assumed: that of the CPU scenarios."""
-_USAGE_SECONDS = 3600.0
+HOUR = 3600.0
+"""After so many seconds the trace of usage begins anew, so that any hour has all of it."""
+LEVEL = 300.0
+"""Seconds that each of its levels lasts."""
 _TASKS_SECONDS = 5011.0
 
 
@@ -39,7 +42,7 @@ def usage_trace(worker: str) -> Trace:
     array([0.6046, 0.5792, 0.5853])
     """
     at, cpu, memory = _columns("cluster_b_usage", worker, ("second", "cpu", "memory"))
-    return Trace(at, cpu, memory, "second", repeat=_USAGE_SECONDS)
+    return Trace(at, cpu, memory, "second", repeat=HOUR)
 
 
 def worker_tasks(worker: str) -> FakeTasks:

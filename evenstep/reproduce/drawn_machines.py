@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.cluster_b import ClusterB
+from evenstep.clusters.cluster_b import HOUR, LEVEL, ClusterB
 from evenstep.clusters.packaged import read_table
 from evenstep.clusters.scheduled import Scheduled
 from evenstep.clusters.traces import Trace, Traces
@@ -26,7 +26,7 @@ CAPACITIES = {
     "m4.xlarge": (0.25, 0.2498),
 }
 """Instance type: CPU and memory of the machines that it stands for; the largest machine has 1."""
-_SLOT, _NUM_SLOTS = 300.0, 12
+_NUM_SLOTS = round(HOUR / LEVEL)
 _LEAST = 0.01
 """What is left of a machine at least: a worker that got nothing would never finish."""
 
@@ -82,8 +82,8 @@ def _trace(row: dict[str, str], capacity: tuple[float, float]) -> Trace:
         _left(np.array([float(row[f"{what}_{slot:02}"]) for slot in range(_NUM_SLOTS)]) / most)
         for what, most in zip(("cpu", "mem"), capacity, strict=True)
     )
-    at = _SLOT * np.arange(_NUM_SLOTS, dtype=np.float64)
-    return Trace(at, cpu, memory, "second", repeat=_SLOT * _NUM_SLOTS)
+    at = LEVEL * np.arange(_NUM_SLOTS, dtype=np.float64)
+    return Trace(at, cpu, memory, "second", repeat=HOUR)
 
 
 def _left(used: Floats) -> Floats:

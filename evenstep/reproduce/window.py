@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-HOUR = 3600.0
-"""After so many seconds the trace of Cluster-B begins anew, so that any hour has all of it."""
-LEVEL = 300.0
-"""Seconds that each of its levels lasts."""
-
 
 @dataclass(frozen=True)
 class Window:

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from evenstep.clusters.cluster_b import usage_trace
+from evenstep.clusters.cluster_b import HOUR, LEVEL, usage_trace
 from evenstep.engines.comparison import Comparison
 from evenstep.engines.contenders import parse_contenders
 from evenstep.reproduce.parts import Parts
 from evenstep.reproduce.timed import Timed, over, time_schemes, window_after
-from evenstep.reproduce.window import HOUR, LEVEL, Window
+from evenstep.reproduce.window import Window
 
 SMALL = Comparison("B", total=32)
 NARX = "lb-bsp:proportional,predictor=narx:start=30"

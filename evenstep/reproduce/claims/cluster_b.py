@@ -9,10 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.cluster_b import ClusterB
+from evenstep.clusters.cluster_b import HOUR, LEVEL, ClusterB
 from evenstep.reproduce.loaded_run import BSP
 from evenstep.reproduce.result import Claim
-from evenstep.reproduce.window import HOUR, LEVEL
 from evenstep.schemes import FlexRR
 
 BACKUP, SSP, FLEXRR = "backup", "ssp", "flexrr"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from evenstep.clusters.cluster_b import HOUR, LEVEL
 from evenstep.engines.comparison import Comparison
 from evenstep.reproduce.claims.cluster_b import (
     BACKUP,
@@ -24,7 +25,7 @@ from evenstep.reproduce.loaded_run import BEST_OF, BSP, NARX
 from evenstep.reproduce.result import Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.timed import Times, over, time_schemes, window_after
 from evenstep.reproduce.training import train
-from evenstep.reproduce.window import HOUR, LEVEL, Window
+from evenstep.reproduce.window import Window
 from evenstep.reproduce.wording import of_seeds
 
 if TYPE_CHECKING:

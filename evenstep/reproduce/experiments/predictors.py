@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evenstep.clusters.cluster_b import HOUR, LEVEL
 from evenstep.clusters.named import make_cluster
 from evenstep.clusters.scenarios import CPU_KINDS
 from evenstep.core.settings import parse_spec
@@ -27,7 +28,7 @@ from evenstep.reproduce.drawn_machines import draw_cluster
 from evenstep.reproduce.experiment import Experiment, Progress, Settings, steps
 from evenstep.reproduce.result import Curve, Plot, Result, Row, Table, beside
 from evenstep.reproduce.scoring import Scorer, learning_ends
-from evenstep.reproduce.window import HOUR, LEVEL, Window
+from evenstep.reproduce.window import Window
 from evenstep.reproduce.wording import of_seeds
 
 PREDICTORS = (*PAPER, ALONE, FORMER, "kalman", "best_of")
