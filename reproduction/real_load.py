@@ -19,7 +19,7 @@ from reproduction.real_load_run import (
     NARX,
     TOTAL,
     changing_machines,
-    follow_loaded,
+    run_real_load,
 )
 from reproduction.result import Claim, Curve, Plot, Result, Row, Table
 
@@ -49,8 +49,8 @@ FULL = Scale(seconds=280, speedup=25, block=16)
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """What `follow_loaded` returned; in the first round all warmed up, and the load began."""
+class RealLoad:
+    """What `run_real_load` returned; in the first round all warmed up, and the load began."""
 
     rounds: Sequence[dict[str, Any]]
     loads: Sequence[dict[str, Any]]
@@ -99,15 +99,15 @@ def for_real(settings: Settings, progress: Progress) -> Result:
     try:
         kept = settings.parts.get(
             f"loaded/{scale.seconds:g}",
-            lambda: follow_loaded(scale.seconds, scale.speedup, scale.block, progress),
+            lambda: run_real_load(scale.seconds, scale.speedup, scale.block, progress),
         )
     except EvenstepError as problem:
         return Result(differences=[f"Not for real: {problem}."])
-    run = Loaded(**kept)
+    run = RealLoad(**kept)
     return Result([_times(run, scale), _loads(run)], [_plot(run)], _claims(run), _DIFFERENCES)
 
 
-def _times(run: Loaded, scale: Scale) -> Table:
+def _times(run: RealLoad, scale: Scale) -> Table:
     late = "which it got beyond" if run.learned else "and hardly got further"
     return Table(
         "For real: two workers under evenstep load",
@@ -125,7 +125,7 @@ def _times(run: Loaded, scale: Scale) -> Table:
     )
 
 
-def _row(run: Loaded, name: str) -> Row:
+def _row(run: RealLoad, name: str) -> Row:
     times, bsp = (run.times(each) for each in (name, BSP))
     sizes = np.concatenate([each[name]["sizes"] for each in run.rounds[1:]])
     return {
@@ -140,7 +140,7 @@ def _row(run: Loaded, name: str) -> Row:
     }
 
 
-def _loads(run: Loaded) -> Table:
+def _loads(run: RealLoad) -> Table:
     return Table(
         "The load of both cores",
         "measured",
@@ -171,7 +171,7 @@ def _loads(run: Loaded) -> Table:
     )
 
 
-def _plot(run: Loaded) -> Plot:
+def _plot(run: RealLoad) -> Plot:
     at = [each["at"] for each in run.rounds[1:]]
     return Plot(
         "Two workers under load: iteration time in every round",
@@ -182,19 +182,19 @@ def _plot(run: Loaded) -> Plot:
     )
 
 
-def _label(run: Loaded, name: str) -> str:
+def _label(run: RealLoad, name: str) -> str:
     """Return what a contender is called; NARX that has hardly learned is EMA."""
     return f"{name} ({UNLEARNED})" if name == NARX and run.learned is None else name
 
 
-def _claims(run: Loaded) -> list[Claim]:
+def _claims(run: RealLoad) -> list[Claim]:
     claims = [_claim("real_best_of", "best_of", run, BEST_OF, start=1)]
     if run.learned is not None:
         claims.append(_claim("real_narx", "NARX, once it learns,", run, NARX, run.learned))
     return claims
 
 
-def _claim(name: str, predictor: str, run: Loaded, scheme: str, start: int) -> Claim:
+def _claim(name: str, predictor: str, run: RealLoad, scheme: str, start: int) -> Claim:
     ours, bsp = (run.means(each, start) for each in (scheme, BSP))
     ratio, faster = float(ours.mean() / bsp.mean()), int((ours < bsp).sum())
     most = 1 - run.at_best(start)

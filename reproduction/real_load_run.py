@@ -52,7 +52,7 @@ def changing_machines() -> list[str]:
     return sorted(names, key=lambda name: -float(np.std(usage_trace(name).cpu)))[:NUM_WORKERS]
 
 
-def follow_loaded(
+def run_real_load(
     seconds: float, speedup: float, block: int, progress: Progress
 ) -> dict[str, list[Any]]:
     """Train under load for so many seconds, and return all rounds, and what each load says.

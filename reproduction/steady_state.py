@@ -38,7 +38,7 @@ _OVER_ASP = {"inception_v3": 0.85}
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class SteadyState:
     """How fast every scheme is, on each of `CLUSTERS`."""
 
     seconds: Mapping[tuple[int, str], Mapping[str, Sequence[Sequence[float]]]]
@@ -55,7 +55,7 @@ class Settled:
         return float(np.median([sum(ours[quarters]) / sum(by[quarters]) for ours, by in pairs]))
 
 
-def settled(settings: Settings, progress: Progress) -> Settled:
+def steady_state(settings: Settings, progress: Progress) -> SteadyState:
     """Run every scheme on every cluster."""
     updates, seeds = settings.choose((600, (0,)), (2_000, (0, 1, 2)))
     work = [(*each, scheme, seed) for each in CLUSTERS for scheme in SCHEMES for seed in seeds]
@@ -68,7 +68,7 @@ def settled(settings: Settings, progress: Progress) -> Settled:
             partial(_quarters, num_workers, model, scheme, seed, updates),
         )
         seconds[num_workers, model][scheme].append(made)
-    return Settled(seconds, seeds, updates)
+    return SteadyState(seconds, seeds, updates)
 
 
 def _quarters(num_workers: int, model: str, scheme: str, seed: int, updates: int) -> list[float]:
@@ -80,7 +80,7 @@ def _quarters(num_workers: int, model: str, scheme: str, seed: int, updates: int
     return [at[updates * (i + 1) // 4] - at[updates * i // 4] for i in range(4)]
 
 
-def settled_table(made: Settled) -> Table:
+def steady_state_table(made: SteadyState) -> Table:
     """Show what each scheme takes per update, on the cluster of 16."""
     return Table(
         f"Time per update once batch sizes have settled, {ALL} workers",
@@ -94,7 +94,7 @@ def settled_table(made: Settled) -> Table:
     )
 
 
-def _row(made: Settled, model: str, scheme: str) -> Row:
+def _row(made: SteadyState, model: str, scheme: str) -> Row:
     pace = partial(made.pace, (ALL, model), scheme)
     third, fourth = (pace(BSP, slice(i, i + 1)) for i in (2, 3))
     balances = scheme in (ALG_2, BALANCED)

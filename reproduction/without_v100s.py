@@ -7,14 +7,14 @@ import numpy as np
 from evenstep.clusters.named import make_cluster
 from reproduction.end_to_end import ALG_2, BALANCED, BSP, NAMES
 from reproduction.result import Row, Table, beside
-from reproduction.steady_state import ALL, ORACLE, OVER_BSP, Settled
+from reproduction.steady_state import ALL, ORACLE, OVER_BSP, SteadyState
 
 MODEL = "resnet32"
 PAPER = {num_workers: OVER_BSP[num_workers, MODEL] for num_workers in (ALL, 12)}
 """Number of workers: LB-BSP's iteration time over BSP's, with ResNet-32."""
 
 
-def without_v100s(made: Settled) -> Table:
+def without_v100s(made: SteadyState) -> Table:
     """Compare times with 16 workers and with 12, without the V100s."""
     return Table(
         "ResNet-32 with and without the V100s: settled iteration time over BSP's",
@@ -25,7 +25,7 @@ def without_v100s(made: Settled) -> Table:
     )
 
 
-def _row(made: Settled, num_workers: int) -> Row:
+def _row(made: SteadyState, num_workers: int) -> Row:
     def pace(label: str) -> float:
         return made.pace((num_workers, MODEL), label, BSP)
 

@@ -17,7 +17,7 @@ from reproduction.end_to_end import (
 )
 from reproduction.result import Claim
 from reproduction.staleness import MORE, where_it_costs
-from reproduction.steady_state import ALL, ORACLE, Settled
+from reproduction.steady_state import ALL, ORACLE, SteadyState
 from reproduction.training import Runs
 from reproduction.without_v100s import MODEL, PAPER, floor
 from reproduction.wording import cell
@@ -28,7 +28,9 @@ _LESS = 0.02
 """Gains that differ by no more are the same."""
 
 
-def claims(done: Sequence[Trainings], made: Settled, conditions: Mapping[str, Runs]) -> list[Claim]:
+def claims(
+    done: Sequence[Trainings], made: SteadyState, conditions: Mapping[str, Runs]
+) -> list[Claim]:
     """Return all claims; `made` has time per update, `done` what was trained."""
     return [
         *(
@@ -60,7 +62,7 @@ def _claim(label: str, name: str, text: str, failing: Sequence[str], why: str = 
     )
 
 
-def _beats_ssp(label: str, made: Settled) -> Claim:
+def _beats_ssp(label: str, made: SteadyState) -> Claim:
     paces = {
         (model, base): made.pace((ALL, model), label, base)
         for model in MODELS
@@ -80,7 +82,7 @@ def _beats_ssp(label: str, made: Settled) -> Claim:
     )
 
 
-def _beats_asp(label: str, made: Settled) -> Claim:
+def _beats_asp(label: str, made: SteadyState) -> Claim:
     ours, oracles = (made.pace((ALL, INCEPTION), each, ASP) for each in (label, ORACLE))
     return _claim(
         label,
@@ -91,7 +93,7 @@ def _beats_asp(label: str, made: Settled) -> Claim:
     )
 
 
-def _less_heterogeneous(label: str, made: Settled) -> Claim:
+def _less_heterogeneous(label: str, made: SteadyState) -> Claim:
     def gains(scheme: str) -> list[float]:
         return [1 - made.pace((num_workers, MODEL), scheme, BSP) for num_workers in PAPER]
 

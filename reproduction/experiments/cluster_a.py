@@ -21,7 +21,7 @@ from reproduction.end_to_end import (
 from reproduction.experiment import Experiment, Progress, Settings, part_of
 from reproduction.result import Curve, Plot, Result, Row, Table, beside
 from reproduction.staleness import UP_TO, conditions_table
-from reproduction.steady_state import ALL, Settled, settled, settled_table
+from reproduction.steady_state import ALL, SteadyState, steady_state, steady_state_table
 from reproduction.without_v100s import without_v100s
 
 _UPDATES = {BSP: 1.0, **UP_TO, ALG_2: "almost 1", BALANCED: "almost 1"}
@@ -41,10 +41,10 @@ def run(settings: Settings, progress: Progress) -> Result:
     # The one whose gradients are the cheapest.
     inception = next(trained for trained in done if trained.model == "inception_v3")
     conditions = stale(settings, inception, part_of(progress, pieces - 2, pieces))
-    made = settled(settings, part_of(progress, pieces - 1, pieces))
+    made = steady_state(settings, part_of(progress, pieces - 1, pieces))
     return Result(
         [
-            settled_table(made),
+            steady_state_table(made),
             without_v100s(made),
             *map(_table, done),
             conditions_table(inception, conditions),
@@ -91,7 +91,7 @@ def _whose(done: Trainings) -> str:
     return f"scaled; the paper's{where} is {TARGETS[done.model]}"
 
 
-def _pace_plot(made: Settled) -> Plot:
+def _pace_plot(made: SteadyState) -> Plot:
     curves = [
         Curve(name, list(NAMES.values()), [made.pace((ALL, model), label, BSP) for label in NAMES])
         for model, name in MODELS.items()

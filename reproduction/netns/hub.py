@@ -1,4 +1,4 @@
-"""The hub of a linked run: a parameter server, and workers behind lines, one of which is degraded.
+"""The hub of a run: a parameter server, and workers behind lines, one of which is degraded.
 
 It is in a network namespace of its own, so that nothing of it is seen outside. Each worker is a
 process in another one, behind a line with a token bucket. They speak Thrift (`parameters.thrift`).

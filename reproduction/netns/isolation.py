@@ -1,4 +1,4 @@
-"""What a process of a linked run asks of Linux: a network of its own, and an end with its parent.
+"""What a process of such a run asks of Linux: a network of its own, and an end with its parent.
 
 Python has the first since 3.12, and the second not at all.
 """

@@ -1,4 +1,4 @@
-// The parameter server of a linked run: workers train together, synchronously.
+// The parameter server of a run in network namespaces: workers train together, synchronously.
 //
 // Version 1. Messages are Thrift's binary protocol (strict) in framed transport, over TCP. A connection
 // begins with `hello`; one call at a time on it. In every iteration a worker calls `report`, `pull` and

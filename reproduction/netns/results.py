@@ -1,4 +1,4 @@
-"""What is seen of linked runs: a table, plots and claims, or the reason why there are none."""
+"""The results of runs in namespaces: a table, plots and claims, or the reason for their absence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evenstep.workloads import NUM_TRAINING
 from reproduction.experiment import Progress, steps
 from reproduction.four_gpus import OURS, PAPERS, PAPERS_SIZES, POLICIES, iteration_plots
 from reproduction.netns.link import DEGRADED
-from reproduction.netns.run import Linked, run_linked
+from reproduction.netns.run import NetnsRun, run_in_netns_as_json
 from reproduction.parts import Parts
 from reproduction.result import Claim, Plot, Result, Row, Table, beside
 
@@ -24,10 +24,10 @@ def for_real(iterations: int, change_at: int, parts: Parts, progress: Progress) 
     """Return what is done on real lines; where that may not be done, the reason alone."""
     try:
         runs = {
-            policy: Linked.of_json(
+            policy: NetnsRun.of_json(
                 parts.get(
                     f"for real, {policy}",
-                    partial(run_linked, POLICIES[policy], iterations, change_at),
+                    partial(run_in_netns_as_json, POLICIES[policy], iterations, change_at),
                 )
             )
             for policy in steps((OURS, PAPERS), progress)
@@ -48,7 +48,7 @@ def for_real(iterations: int, change_at: int, parts: Parts, progress: Progress) 
     return Result([table], _plots(runs, change_at), _claims(runs, change_at))
 
 
-def _row(policy: str, run: Linked, change_at: int) -> Row:
+def _row(policy: str, run: NetnsRun, change_at: int) -> Row:
     cluster = make_scenario("G", noisy=False)
     best = [cluster.optimum(cluster.conditions(k, 0.0)) for k in (0, cluster.changes_at or 0)]
     return {
@@ -64,7 +64,7 @@ def _row(policy: str, run: Linked, change_at: int) -> Row:
     }
 
 
-def _plots(runs: Mapping[str, Linked], change_at: int) -> list[Plot]:
+def _plots(runs: Mapping[str, NetnsRun], change_at: int) -> list[Plot]:
     return [
         plot
         for policy, run in runs.items()
@@ -74,7 +74,7 @@ def _plots(runs: Mapping[str, Linked], change_at: int) -> list[Plot]:
     ]
 
 
-def _claims(runs: Mapping[str, Linked], change_at: int) -> list[Claim]:
+def _claims(runs: Mapping[str, NetnsRun], change_at: int) -> list[Claim]:
     furthest, worst = max((run.difference, policy) for policy, run in runs.items())
     updates = len(runs[OURS].sizes)
     uses = {policy: run.uses(NUM_TRAINING) for policy, run in runs.items()}
@@ -108,7 +108,7 @@ def _claims(runs: Mapping[str, Linked], change_at: int) -> list[Claim]:
     ]
 
 
-def _line(policy: str, run: Linked, change_at: int, name: str, of: str) -> Claim:
+def _line(policy: str, run: NetnsRun, change_at: int, name: str, of: str) -> Claim:
     m60 = run.workers.index(DEGRADED)
     before, after = (int(run.sizes[k][m60]) for k in (change_at - 1, -1))
     times = [1e3 * run.late_times(end)[m60] for end in (change_at, len(run.times))]

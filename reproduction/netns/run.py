@@ -1,4 +1,4 @@
-"""Following a linked run from outside: it is a process of its own, and what it prints is kept."""
+"""A run as seen from outside: a process of its own, whose output is kept."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LATE = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Linked:
-    """What came of a linked run."""
+class NetnsRun:
+    """The result of a run in network namespaces."""
 
     workers: list[str]
     sizes: Ints
@@ -39,7 +39,7 @@ class Linked:
     """Of the parameters at the end from those of one process, relative to the largest."""
 
     @classmethod
-    def of_json(cls, plain: Mapping[str, Any]) -> Linked:
+    def of_json(cls, plain: Mapping[str, Any]) -> NetnsRun:
         """Return the run that JSON holds."""
         arrays = {name: np.array(plain[name]) for name in ("sizes", "times", "samples")}
         return cls(**{**plain, **arrays})
@@ -56,16 +56,16 @@ class Linked:
         return np.array([np.bincount(epoch, minlength=num_samples) for epoch in epochs])
 
 
-def follow_linked(setup: Setup, iterations: int, change_at: int) -> Linked:
+def run_in_netns(setup: Setup, iterations: int, change_at: int) -> NetnsRun:
     """Run a policy on four workers in network namespaces; a line is degraded on the way.
 
     Raises EvenstepError, with the reason, where that may not be done.
     """
-    return Linked.of_json(run_linked(setup, iterations, change_at))
+    return NetnsRun.of_json(run_in_netns_as_json(setup, iterations, change_at))
 
 
-def run_linked(setup: Setup, iterations: int, change_at: int) -> dict[str, Any]:
-    """Do what `follow_linked` does, and return what the process printed."""
+def run_in_netns_as_json(setup: Setup, iterations: int, change_at: int) -> dict[str, Any]:
+    """Do what `run_in_netns` does, and return what the process printed."""
     command = [sys.executable, "-m", "reproduction.netns"]
     try:
         done = subprocess.run(

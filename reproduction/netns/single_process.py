@@ -1,4 +1,4 @@
-"""The witness of a linked run: the same updates in one process, each on a whole batch."""
+"""The reference of a run: the same updates in one process, each on a whole batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training of a linked run as its parameter server sees it, without sockets and clocks."""
+"""The training of a run as its parameter server sees it, without sockets and clocks."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from reproduction.end_to_end import (
     Trainings,
     near,
 )
-from reproduction.steady_state import CLUSTERS, ORACLE, Settled
+from reproduction.steady_state import CLUSTERS, ORACLE, SteadyState
 from reproduction.training import Trained
 
 SCHEMES = (BSP, ASP, SSP, ALG_2, BALANCED)
@@ -53,4 +53,4 @@ def settled(without_v100s=0.6, **others):
         for cluster in CLUSTERS
         for few in [cluster[0] == 12]
     }
-    return Settled(seconds, [0], 400)
+    return SteadyState(seconds, [0], 400)

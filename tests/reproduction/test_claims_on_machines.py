@@ -20,7 +20,7 @@ from reproduction.experiments import (
 )
 from reproduction.four_gpus import BLOCKING, OURS, PAPERS, POLICIES
 from reproduction.netns import results
-from reproduction.netns.run import Linked
+from reproduction.netns.run import NetnsRun
 
 
 def failing(claims):
@@ -98,7 +98,7 @@ def test_line_that_changes_nothing_fails_for_real_too():
     sizes, times = np.full((24, 4), 32), np.full((24, 4), 0.2)
     samples = np.zeros(2 * NUM_TRAINING, dtype=int)
     workers = ["V100", "M60", "K80", "K520"]
-    run = Linked(workers, sizes, times, samples, accuracy=0.1, difference=1e-6)
+    run = NetnsRun(workers, sizes, times, samples, accuracy=0.1, difference=1e-6)
     fine = replace(run, difference=1e-16, samples=np.tile(np.arange(NUM_TRAINING), 2))
     claims = results._claims({OURS: fine, PAPERS: run}, change_at=12)
     took = "the M60 took 200 ms before the change and 200 ms at the end, as it measured it; "
@@ -114,7 +114,7 @@ def test_line_that_changes_nothing_fails_for_real_too():
 
 
 def test_run_of_less_than_an_epoch_says_nothing_of_samples():
-    short = Linked(["M60"], np.ones((2, 1), int), np.ones((2, 1)), np.arange(2), 0.1, 0.0)
+    short = NetnsRun(["M60"], np.ones((2, 1), int), np.ones((2, 1)), np.arange(2), 0.1, 0.0)
     why = failing(results._claims({OURS: short, PAPERS: short}, change_at=1))["real_samples"]
     assert why == "2 updates make 0 whole epochs"
 

@@ -189,7 +189,7 @@ def test_seeds_are_those_of_trainings_and_of_settled_runs(monkeypatch):
     made = replace(settled(), seeds=(0, 1, 2))
     monkeypatch.setattr(cluster_a, "trainings", lambda settings, model, progress: done)
     monkeypatch.setattr(cluster_a, "stale", lambda settings, done, progress: conditions())
-    monkeypatch.setattr(cluster_a, "settled", lambda settings, progress: made)
+    monkeypatch.setattr(cluster_a, "steady_state", lambda settings, progress: made)
     result = cluster_a.run(Settings(), lambda share, text: None)
     assert result.seeds == [0, 1, 2, 3]
     assert result.tables[2].note.endswith("Seeds of the trainings: 3, 0.")

@@ -115,6 +115,15 @@ def test_results_of_other_settings_are_not_forgotten(tmp_path):
     assert made == []
 
 
+def test_record_of_the_former_command_is_taken(tmp_path):
+    experiment, made = make_experiment()
+    record = run(experiment, FULL, tmp_path, quiet)
+    count = len(made)
+    save_record(tmp_path, replace(record, command="evenstep reproduce probe"))
+    assert run(experiment, FULL, tmp_path, quiet).command == "evenstep reproduce probe"
+    assert len(made) == count
+
+
 def test_folders_of_others_are_left_alone(tmp_path):
     mine = [tmp_path / "parts" / "mine", tmp_path / "trainings" / "mine"]
     for folder in mine:

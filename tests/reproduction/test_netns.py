@@ -17,7 +17,7 @@ from evenstep.errors import EvenstepError
 from evenstep.workloads import NUM_TRAINING
 from reproduction.netns.isolation import NEEDS
 from reproduction.netns.results import ROUNDING, for_real
-from reproduction.netns.run import follow_linked
+from reproduction.netns.run import run_in_netns
 from reproduction.netns.training import SCALE
 from reproduction.parts import NO_PARTS, Parts
 
@@ -28,52 +28,52 @@ ENDLESS = 100_000
 
 
 @pytest.fixture(scope="module")
-def linked():
+def in_netns():
     """A run of three epochs, whose line is degraded in the middle."""
     try:
-        return follow_linked(Setup("equal_finish"), iterations=36, change_at=18)
+        return run_in_netns(Setup("equal_finish"), iterations=36, change_at=18)
     except EvenstepError as reason:
         if NEEDS not in str(reason):
             raise
         pytest.skip(str(reason))
 
 
-def test_every_sample_is_used_exactly_once_per_epoch(linked):
-    uses = linked.uses(NUM_TRAINING)
+def test_every_sample_is_used_exactly_once_per_epoch(in_netns):
+    uses = in_netns.uses(NUM_TRAINING)
     assert uses.shape == (3, NUM_TRAINING)
     assert np.unique(uses).tolist() == [1]
 
 
-def test_batches_are_unequal_and_keep_the_total(linked):
-    assert linked.workers == ["V100", "M60", "K80", "K520"]
-    assert np.unique(linked.sizes.sum(axis=1)).tolist() == [128]
-    assert linked.sizes[17][0] > linked.sizes[17][3]
+def test_batches_are_unequal_and_keep_the_total(in_netns):
+    assert in_netns.workers == ["V100", "M60", "K80", "K520"]
+    assert np.unique(in_netns.sizes.sum(axis=1)).tolist() == [128]
+    assert in_netns.sizes[17][0] > in_netns.sizes[17][3]
 
 
-def test_what_was_trained_is_what_one_process_trains(linked):
-    assert linked.difference < ROUNDING
+def test_what_was_trained_is_what_one_process_trains(in_netns):
+    assert in_netns.difference < ROUNDING
 
 
-def test_gradients_are_really_trained(linked):
+def test_gradients_are_really_trained(in_netns):
     # One of ten digits: who guesses is right in a tenth of the cases.
-    assert linked.accuracy > 0.8
+    assert in_netns.accuracy > 0.8
 
 
-def test_degraded_line_makes_the_batch_of_its_worker_smaller(linked):
-    sizes = linked.sizes[:, linked.workers.index("M60")]
+def test_degraded_line_makes_the_batch_of_its_worker_smaller(in_netns):
+    sizes = in_netns.sizes[:, in_netns.workers.index("M60")]
     assert sizes[-5:].mean() < sizes[13:18].mean()
 
 
-def test_time_has_the_line_in_it(linked):
+def test_time_has_the_line_in_it(in_netns):
     curves = make_scenario("G", noisy=False).curves
-    on_the_line = linked.times - SCALE * np.array([curves.times_at(x) for x in linked.sizes])
+    on_the_line = in_netns.times - SCALE * np.array([curves.times_at(x) for x in in_netns.sizes])
     before, after = (np.median(half, axis=0) for half in np.split(on_the_line, 2))
-    m60 = linked.workers.index("M60")
+    m60 = in_netns.workers.index("M60")
     # A quarter of the bandwidth: whatever else this machine does, it does to the others, too.
     assert after[m60] > 1.5 * max(before[m60], *np.delete(after, m60))
 
 
-def test_run_is_kept_as_a_part(linked, tmp_path, monkeypatch):
+def test_run_is_kept_as_a_part(in_netns, tmp_path, monkeypatch):
     first = for_real(4, 2, Parts(tmp_path), lambda share, text: None)
     # Not made again: nothing could be.
     monkeypatch.setenv("PATH", "")
@@ -93,11 +93,11 @@ def only(tmp_path, *commands):
 
 
 @pytest.mark.parametrize(("there", "missing"), [((), "ip"), (("ip", "nsenter"), "tc")])
-def test_command_that_is_missing_is_named(linked, there, missing, tmp_path, monkeypatch):
+def test_command_that_is_missing_is_named(in_netns, there, missing, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", only(tmp_path, *there))
     rule = f"workers cannot be put behind lines here: {missing} must be installed"
     with pytest.raises(EvenstepError, match=rule):
-        follow_linked(Setup("equal_finish"), iterations=2, change_at=1)
+        run_in_netns(Setup("equal_finish"), iterations=2, change_at=1)
 
 
 def test_what_may_not_be_done_for_real_is_said(monkeypatch):
@@ -108,16 +108,16 @@ def test_what_may_not_be_done_for_real_is_said(monkeypatch):
     assert NEEDS in said
 
 
-def test_policy_that_does_not_exist_is_named(linked):
+def test_policy_that_does_not_exist_is_named(in_netns):
     with pytest.raises(EvenstepError, match=r"policy must be one of.*got 'no-such'"):
-        follow_linked(Setup("no-such"), iterations=2, change_at=1)
+        run_in_netns(Setup("no-such"), iterations=2, change_at=1)
 
 
 @pytest.fixture
-def endless(linked):
+def endless(in_netns):
     """A process that follows a run without end, and all processes that came of it."""
     code = "from evenstep.engines.simulation import Setup\n"
-    code += "from reproduction.netns.run import follow_linked as follow\n"
+    code += "from reproduction.netns.run import run_in_netns as follow\n"
     code += f"follow(Setup('equal_finish'), {ENDLESS}, 1)"
     outer = subprocess.Popen(
         [sys.executable, "-c", code],

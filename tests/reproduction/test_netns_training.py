@@ -1,4 +1,4 @@
-"""The parameter server of a linked run, without processes: what it trains, and what it refuses."""
+"""The parameter server of a run in namespaces, without processes."""
 
 import asyncio
 

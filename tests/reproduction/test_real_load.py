@@ -13,10 +13,10 @@ import pytest
 
 from evenstep.measure.load import usable_cores
 from evenstep.predictors.narx import make_narx
-from reproduction import loaded, loaded_run
+from reproduction import real_load, real_load_run
 from reproduction.experiment import Settings
 from reproduction.parts import Parts
-from reproduction.real_load import LEARNS_FROM, QUICK, Loaded, for_real
+from reproduction.real_load import LEARNS_FROM, QUICK, RealLoad, for_real
 from reproduction.real_load_run import (
     BEST_OF,
     BSP,
@@ -24,7 +24,7 @@ from reproduction.real_load_run import (
     NARX,
     TOTAL,
     changing_machines,
-    follow_loaded,
+    run_real_load,
 )
 from tests.reproduction.tables import column
 
@@ -61,19 +61,19 @@ SLOW, FAST = ({BSP: 1.0, NARX: narx, BEST_OF: 0.8} for narx in (1.1, 0.7))
 
 
 def test_mean_is_over_bsps_without_warm_up():
-    run = Loaded(**made(SLOW, FAST))
+    run = RealLoad(**made(SLOW, FAST))
     assert run.ratio(NARX) == pytest.approx(0.9)
     assert run.ratio(BEST_OF) == pytest.approx(0.8)
 
 
 def test_narx_is_looked_at_from_where_it_learns():
-    run = Loaded(**made(SLOW, *[FAST] * 6, iterations=LEARNS_FROM // 2))
+    run = RealLoad(**made(SLOW, *[FAST] * 6, iterations=LEARNS_FROM // 2))
     assert run.learned == 2
     assert run.ratio(NARX, run.learned) == pytest.approx(0.7)
 
 
 def test_narx_that_learns_too_late_is_not_looked_at():
-    run = Loaded(**made(SLOW, *[FAST] * 5, iterations=LEARNS_FROM // 2))
+    run = RealLoad(**made(SLOW, *[FAST] * 5, iterations=LEARNS_FROM // 2))
     assert run.learned is None
     assert run.ratio(NARX, run.learned) is None
 
@@ -86,7 +86,7 @@ def test_best_that_can_be_is_told_by_what_both_workers_get():
     # A third of the CPU on one of them: together they have twice what two of the slower have.
     run = made(SLOW, FAST)
     run["rounds"][2][BSP]["cpu"] = (0.5, 0.5)
-    assert [Loaded(**run).at_best(start) for start in (1, 2)] == pytest.approx([0.75, 1.0])
+    assert [RealLoad(**run).at_best(start) for start in (1, 2)] == pytest.approx([0.75, 1.0])
 
 
 def test_machines_are_those_whose_load_changes_most():
@@ -99,7 +99,7 @@ def test_machines_are_those_whose_load_changes_most():
 
 def found(monkeypatch, *rounds, iterations=3):
     run = made(*rounds, iterations=iterations)
-    monkeypatch.setattr(loaded, "follow_loaded", lambda *arguments: run)
+    monkeypatch.setattr(real_load, "run_real_load", lambda *arguments: run)
     return for_real(Settings(quick=True), quiet)
 
 
@@ -123,7 +123,7 @@ def test_what_has_not_learned_is_not_called_narx(monkeypatch):
     result = found(monkeypatch, FAST)
     assert [claim.name for claim in result.claims] == ["real_best_of"]
     schemes = list(column(result.tables[0], "mean"))
-    assert schemes == [BSP, f"{NARX} ({loaded.UNLEARNED})", BEST_OF]
+    assert schemes == [BSP, f"{NARX} ({real_load.UNLEARNED})", BEST_OF]
     assert [curve.label for curve in result.plots[0].curves] == schemes
     assert (
         "NARX is EMA for its first 500 iterations, and hardly got further" in result.tables[0].note
@@ -132,7 +132,7 @@ def test_what_has_not_learned_is_not_called_narx(monkeypatch):
 
 def test_one_fast_round_is_not_most_of_them(monkeypatch):
     rounds = made({BSP: 9.0, NARX: 1.0, BEST_OF: 1.0}, *[{BSP: 1.0, NARX: 1.1, BEST_OF: 1.1}] * 2)
-    monkeypatch.setattr(loaded, "follow_loaded", lambda *arguments: rounds)
+    monkeypatch.setattr(real_load, "run_real_load", lambda *arguments: rounds)
     claim = for_real(Settings(quick=True), quiet).claim("real_best_of")
     assert "0.29 of its time), and in most rounds (1 of 3)" in claim.text
     assert not claim.holds
@@ -145,28 +145,28 @@ def test_run_that_is_kept_is_not_made_again(monkeypatch, tmp_path):
         runs.append(how)
         return made(FAST)
 
-    monkeypatch.setattr(loaded, "follow_loaded", follow)
+    monkeypatch.setattr(real_load, "run_real_load", follow)
     settings = Settings(quick=True, parts=Parts(tmp_path))
     assert for_real(settings, quiet) == for_real(settings, quiet)
     assert [how[:3] for how in runs] == [(QUICK.seconds, QUICK.speedup, QUICK.block)]
 
 
 def test_one_core_is_a_reason(monkeypatch):
-    monkeypatch.setattr(loaded_run, "usable_cores", lambda: [3])
+    monkeypatch.setattr(real_load_run, "usable_cores", lambda: [3])
     found = for_real(Settings(quick=True), quiet)
     reason = "Not for real: two workers take at least 2 cores that may be used, got 1."
     assert (found.tables, found.claims, found.differences) == ((), (), [reason])
 
 
 def test_missing_package_is_a_reason(monkeypatch):
-    monkeypatch.setattr(loaded_run, "find_spec", lambda name: None if name == "psutil" else name)
+    monkeypatch.setattr(real_load_run, "find_spec", lambda name: None if name == "psutil" else name)
     assert for_real(Settings(quick=True), quiet).differences == [
         "Not for real: psutil is not installed."
     ]
 
 
 def test_workers_that_do_not_start_are_a_reason(monkeypatch):
-    monkeypatch.setattr(loaded_run, "usable_cores", lambda: [0, 1])
+    monkeypatch.setattr(real_load_run, "usable_cores", lambda: [0, 1])
     monkeypatch.setattr(sys, "executable", "false")
     assert for_real(Settings(quick=True), quiet).differences == [
         "Not for real: two workers cannot train together here: no reason given; no reason given."
@@ -185,7 +185,7 @@ def test_cluster_b_is_also_run_for_real_or_the_reason_is_said(result):
     times, loads = tables
     assert "The trace's 32 workers are two here" in times.note
     # Half a minute is too short for NARX to learn.
-    narx = f"{NARX} ({loaded.UNLEARNED})"
+    narx = f"{NARX} ({real_load.UNLEARNED})"
     assert [row["scheme"] for row in times.rows] == [BSP, narx, BEST_OF]
     assert all(row["mean"] > 0 and row["iterations"] > 0 for row in times.rows)
     spread = column(times, "samples of worker 0")
@@ -211,7 +211,7 @@ def test_nothing_is_left_when_interrupted(monkeypatch, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        follow_loaded(60, 60, 2, interrupt)
+        run_real_load(60, 60, 2, interrupt)
     # Two workers, two loads, and what each load has started.
     assert len(running) >= 4
     _, alive = psutil.wait_procs(running, timeout=10)
