@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 
 from benchmarks.report import Row, progress, show
-from evenstep.reproduce.decision_cost import milliseconds
+from reproduction.decision_cost import milliseconds
 
 SETUPS = (("equal_finish", None), ("proportional", "best_of"))
 WORKERS = (32, 1_000, 10_000, 100_000)

@@ -30,7 +30,7 @@ import psutil
 import evenstep
 from benchmarks.report import Row, progress, show
 from evenstep.core.report import Report
-from evenstep.reproduce.manager_workers import Rounds, Workers, manager, playing
+from reproduction.manager_workers import Rounds, Workers, manager, playing
 
 WORKERS = (32, 64, 96, 1_000)
 TO_REACH = 1.0

@@ -25,7 +25,8 @@ import numpy as np
 from benchmarks.partitions_plot import plot
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
-from evenstep.reproduce.partition_study import (
+from evenstep.workloads.named import make_workload
+from reproduction.partition_study import (
     CASES,
     DIGITS_SIZES,
     LATE,
@@ -34,8 +35,7 @@ from evenstep.reproduce.partition_study import (
     Study,
     train,
 )
-from evenstep.reproduce.small_net import cifar10
-from evenstep.workloads.named import make_workload
+from reproduction.small_net import cifar10
 
 
 def figures(result: Result) -> Row:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.reproduce.partition_study import Result
+from reproduction.partition_study import Result
 
 COLOURS = ("#444444", "#d62728", "#1f77b4", "#2ca02c")
 

@@ -17,7 +17,7 @@ import inspect
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
@@ -42,10 +42,15 @@ COMMANDS: dict[str, Entry] = {
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
     "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
     "report": Entry("evenstep.cli.report", "make a page that shows what happened in a run"),
-    "reproduce": Entry("evenstep.cli.reproduce", "re-make the experiments of the paper"),
     "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
     "watch": Entry("evenstep.cli.watch", "watch a run while it goes on"),
 }
+
+MOVED: dict[str, str] = {
+    "reproduce": "the paper's experiments are run from a checkout of Evenstep's repository: "
+    "python -m reproduction ...",
+}
+"""Commands of former versions: where to find what they did."""
 
 EXTRAS: dict[str, str] = {
     "h11": "manager",
@@ -77,21 +82,27 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; ``argv`` is that of the process by default."""
+    return exit_code_of(lambda: _run(sys.argv[1:] if argv is None else argv))
+
+
+def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
+    """Return the exit code of an action; a user's mistake is one line, which names the program."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal without our letters gets question marks, not a traceback.
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
-            return _run(sys.argv[1:] if argv is None else argv)
+            return action()
         finally:
             sys.stdout.flush()
     except EvenstepError as error:
-        return _fail(str(error))
+        return _fail(str(error), program)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        return _fail(f"{package} is not installed; pip install 'evenstep[{EXTRAS[package]}]'")
+        text = f"{package} is not installed; pip install 'evenstep[{EXTRAS[package]}]'"
+        return _fail(text, program)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -101,12 +112,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        return _fail(f"{error.filename}: {error.strerror}")
+        return _fail(f"{error.filename}: {error.strerror}", program)
 
 
 def _run(argv: Sequence[str]) -> int:
     parser = _parser()
     chosen = parser.parse_args(argv)
+    if chosen.command in MOVED:
+        return _fail(MOVED[chosen.command])
     if chosen.command not in COMMANDS:
         got = "none" if chosen.command is None else repr(chosen.command)
         parser.error(f"the command must be one of {', '.join(COMMANDS)}, got {got}")
@@ -137,8 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _fail(message: str) -> int:
+def _fail(message: str, program: str = "evenstep") -> int:
     # A message may quote a name from a file, and a terminal obeys control characters.
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.splitlines()))
-    print(f"evenstep: error: {line}", file=sys.stderr)
+    print(f"{program}: error: {line}", file=sys.stderr)
     return 2

@@ -1,14 +1,11 @@
 """What tests of commands share; the module says which one is meant: ``COMMAND = "simulate"``."""
 
 import json
-import os
-import pty
-import subprocess
-import sys
 
 import pytest
 
 from evenstep.cli.main import main
+from tests.terminal import shown_on_terminal
 
 
 @pytest.fixture(autouse=True)
@@ -72,23 +69,6 @@ def shown(request):
     """Runs a command that must end well on a terminal, and returns all that this was shown."""
 
     def run(*argv):
-        terminal, side = pty.openpty()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "evenstep", request.module.COMMAND, *map(str, argv)],
-            stdin=subprocess.DEVNULL,
-            stdout=side,
-            stderr=side,
-            env={**os.environ, "TERM": "xterm"},
-        )
-        os.close(side)
-        pieces = b""
-        try:
-            while piece := os.read(terminal, 2**16):
-                pieces += piece
-        except OSError:
-            pass  # That is how the terminal says that nobody writes to it any more.
-        os.close(terminal)
-        assert process.wait() == 0
-        return pieces.decode()
+        return shown_on_terminal("evenstep", request.module.COMMAND, *argv)
 
     return run

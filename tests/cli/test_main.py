@@ -88,6 +88,15 @@ def test_unknown_command_is_named(argv, got, capsys):
     )
 
 
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["micro", "--quick"]])
+def test_command_that_moved_says_where_to(arguments, capsys):
+    assert cli.main(["reproduce", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert "python -m reproduction" in line
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

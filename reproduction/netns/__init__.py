@@ -1,0 +1,5 @@
+"""A run in network namespaces: four workers train for real, each behind a line of its own.
+
+Lines, processes, parameter server and gradients are real; how long workers compute is emulated.
+`hub` runs it, `run` starts that as a process, `results` makes tables, plots and claims of it.
+"""
