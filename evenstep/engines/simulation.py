@@ -58,11 +58,11 @@ class Setup:
             predictor = DEFAULT_PREDICTOR
         return cls(policy, predictor, delay)
 
-    def planner(self, cluster: Cluster) -> Planner:
+    def planner(self, cluster: Cluster, trainer: Trainer | None = None) -> Planner:
         """Return what decides the sizes; the oracle, where that is asked for."""
         if self.policy == ORACLE:
             return OraclePlanner(cluster)
-        return BalancedPlanner(self.balancer(cluster))
+        return BalancedPlanner(self.balancer(cluster, trainer))
 
     def balancer(self, cluster: Cluster, trainer: Trainer | None = None) -> Balancer:
         """Make the balancer; its predictor is trained on the spot, or by the trainer."""

@@ -7,11 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evenstep.engines.on_ray.calls import SIGNALS, Gone, Handle, Ref, first, get, kill
+from evenstep.engines.on_ray.calls import (
+    SIGNALS,
+    Gone,
+    Handle,
+    Ref,
+    first,
+    get,
+    keep,
+    kill,
+    start_actor,
+)
+from evenstep.engines.on_ray.moving import Moving
 from evenstep.engines.on_ray.restarts import Restarts
 from evenstep.engines.on_ray.settings import RaySettings
-from evenstep.engines.on_ray.worker_actor import Done, Task
+from evenstep.engines.on_ray.worker_actor import Done, Task, WorkerActor
 from evenstep.errors import EngineFailed
+from evenstep.workloads.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -135,3 +147,23 @@ class Crew:
 
     def _deadline(self, seconds: float) -> float:
         return time.monotonic() + seconds
+
+
+def make_crew(
+    num_workers: int,
+    workload: Workload,
+    seed: int,
+    num_shards: int,
+    moving: Moving | None,
+    settings: RaySettings,
+) -> Crew:
+    """Start the actors of all workers; with migrations, each holds its own samples only."""
+    kept = keep(workload) if moving is None else moving.workload
+
+    def make(worker: int) -> Handle:
+        own = () if moving is None else moving.own(worker)
+        return start_actor(
+            WorkerActor, worker, kept, seed, num_shards, settings.patience, *own, num_cpus=1
+        )
+
+    return Crew(make, num_workers, settings)

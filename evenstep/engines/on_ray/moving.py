@@ -10,8 +10,13 @@ from typing import Any
 import numpy as np
 
 from evenstep.core.arrays import Ints
+from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.on_ray.calls import Gone, Handle, Ref, get, keep
+from evenstep.engines.on_ray.faults import Faults
 from evenstep.engines.on_ray.parts import Divisible, Part
+from evenstep.engines.samples import Samples
+from evenstep.errors import InvalidSetting
+from evenstep.workloads.workload import Workload
 
 
 class Moving:
@@ -60,3 +65,30 @@ class Moving:
         with contextlib.suppress(Gone):
             get(changed, self._patience)
         return True
+
+
+def check_divisible(workload: Workload, samples: Samples | None) -> None:
+    """Raise InvalidSetting where workers are to hold partitions of samples that have no rows."""
+    if isinstance(samples, LocalSamples) and not isinstance(workload, Divisible):
+        raise InvalidSetting(
+            f"workers on Ray can hold partitions of samples that are rows of arrays, "
+            f"got {workload.name}"
+        )
+
+
+def make_moving(workload: Workload, samples: Samples | None, patience: float) -> Moving | None:
+    """Return the migrations of a run whose workers hold their own samples, else None."""
+    if not (isinstance(samples, LocalSamples) and isinstance(workload, Divisible)):
+        return None
+    return Moving(workload, samples.partitions, patience)
+
+
+def move_or_note(
+    moving: Moving, workers: Sequence[Handle], faults: Faults, iteration: int, after: Sequence[Ints]
+) -> bool:
+    """Let samples move; where a worker is gone, note that the migration was called off."""
+    moved = moving.move(workers, after)
+    if not moved:
+        what = "was called off, as a worker is gone; it is tried again at the next boundary"
+        faults.note("migration", iteration, what)
+    return moved

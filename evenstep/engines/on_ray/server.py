@@ -20,10 +20,13 @@ from evenstep.engines.on_ray.faults import Faults
 from evenstep.engines.on_ray.restarts import Restarts
 from evenstep.engines.on_ray.settings import RaySettings
 from evenstep.engines.on_ray.shard_actor import ShardActor
-from evenstep.engines.optimizers import Optimizer
+from evenstep.engines.optimizers import Optimizer, make_optimizer
 from evenstep.engines.parameter_server import Tensors, make_shards
+from evenstep.engines.replica import Replica
 from evenstep.engines.sharding import Layout
 from evenstep.errors import EngineFailed
+from evenstep.schemes import Scheme
+from evenstep.workloads.workload import Evaluation
 
 
 @dataclass(frozen=True)
@@ -180,3 +183,39 @@ class RayServer:
 
 def _maker(tensors: Tensors, optimizer: Optimizer, average: bool) -> Callable[[], Handle]:
     return partial(start_actor, ShardActor, pack(tensors), optimizer, average)
+
+
+def make_server(
+    replica: Replica,
+    scheme: Scheme,
+    optimizer: str,
+    num_shards: int,
+    settings: RaySettings,
+    faults: Faults,
+) -> RayServer:
+    """Start the shards with the parameters and buffers of a replica."""
+    sizes = [parameter.numel() for parameter in replica.parameters]
+    return RayServer(
+        Layout.of(sizes, len(replica.buffers), num_shards),
+        [*replica.parameters, *replica.buffers],
+        make_optimizer(optimizer),
+        scheme.num_counted,
+        scheme.synchronous,
+        settings,
+        faults,
+    )
+
+
+class ServerEvaluator:
+    """Evaluates in this process what the shards hold."""
+
+    def __init__(self, replica: Replica, server: RayServer) -> None:
+        self._replica = replica
+        self._server = server
+
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        return self._server.pull()
+
+    def evaluate(self) -> Evaluation:
+        return self._replica.evaluate(self._server.pull())
