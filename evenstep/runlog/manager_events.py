@@ -37,9 +37,9 @@ class _PlanInUse:
 class JobRecords:
     """Turns the events of one job into records, through all its runs; a header begins each run.
 
-    Some records are not told by a manager: most iterations of a fast job, and of those told the
-    memory, the limits, and the start where the event before was left out. A predicted speed is the
-    newest that was told.
+    A manager sends few iterations of a fast job, and never memory, limits, phases or advice. The
+    start of an iteration is known where the boundary before was sent; a predicted speed is the
+    newest that was sent.
     """
 
     def __init__(self, job: str) -> None:
@@ -80,7 +80,7 @@ class JobRecords:
         """The order of the arrays; None between two runs."""
         self._began = 0.0
         self._boundaries: deque[tuple[int, float]] = deque(maxlen=2)
-        """The last boundaries that were told, with their times."""
+        """The last boundaries that were sent, with their times."""
         self._last_row = -1
         self._last: Data | None = None
         """The last `iteration` event."""
@@ -196,8 +196,8 @@ class JobRecords:
             times=self._in_order(data, "times"),
             waiting=self._known(data, "waiting"),
             predicted_speeds=self._known(last, "next_speeds"),
-            # A row has c at its start, which the event before tells; c at the end is the nearest
-            # to it where that was left out.
+            # A row has c at its start: the end of k-1. Where k-1 was not sent, c at the end of k is
+            # the nearest to it.
             cpu=self._known(last if is_next else data, "cpu"),
         )
 

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from evenstep.cli.main import main
+from evenstep.cli.watch_view import WatchView
 from evenstep.cli.watched import Watched
 from evenstep.runlog import Event, RunLogWriter, follower
 from evenstep.runlog.follower import FileFollower
@@ -84,6 +85,14 @@ def test_log_that_is_written_anew_is_a_new_run(tmp_path, shorter):
         "second (simulated)",
         1 if shorter else 11,
     )
+
+
+def test_line_tells_how_many_rows_were_missed(capsys, log):
+    watched = Watched()
+    watched.take(FileFollower(log).poll())
+    watched.num_missed = 6
+    WatchView(every=1.0).show(watched, None)
+    assert "waiting 33%, 6 rows missed; batch sizes 16/16" in capsys.readouterr().out
 
 
 def test_log_that_never_comes_is_given_up(tmp_path, capsys):

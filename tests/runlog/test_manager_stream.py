@@ -9,8 +9,8 @@ import pytest
 
 from evenstep.errors import ManagerUnreachable
 from evenstep.manager.access import parse_address
-from evenstep.runlog import Event, Header, IterationRow, manager_stream
-from evenstep.runlog.follower import JobFollower, ManagerFollower
+from evenstep.runlog import Event, Header, IterationRow, Record, manager_stream
+from evenstep.runlog.follower import FileFollower, JobFollower, ManagerFollower
 from evenstep.runlog.manager_stream import ManagerStream
 from tests.manager.managers import boundary, running, until
 
@@ -138,6 +138,35 @@ def test_manager_that_goes_away_is_told_and_followed_again(tmp_path):
             stream.close()
             for client in clients:
                 client.close()
+
+
+def test_records_over_http_are_those_of_the_managers_run_log(tmp_path):
+    with running("--logs", tmp_path / "logs", log=tmp_path / "log") as manager:
+        stream = ManagerStream(parse_address(manager.url.removeprefix("http://")))
+        stream.start()
+        follower = JobFollower(ManagerFollower(stream))
+        records: list[Record] = []
+
+        def has_ended():
+            records.extend(follower.poll())
+            return bool(records) and isinstance(records[-1], Event) and records[-1].kind == "end"
+
+        try:
+            for client in train(manager, last=6):
+                client.leave()
+            until(has_ended, "the end of the run")
+        finally:
+            stream.close()
+        manager.stop()
+    (path,) = (tmp_path / "logs").glob("*.jsonl")
+    truth = FileFollower(path).poll()
+    assert labels(truth) == labels(records) != []
+    assert records[-1] == truth[-1]
+
+
+def labels(records):
+    rows = [record for record in records if isinstance(record, IterationRow)]
+    return [(row.iteration, row.plan, row.batch_sizes.tolist(), row.times.tolist()) for row in rows]
 
 
 def test_nonsense_is_told_and_tried_again():
