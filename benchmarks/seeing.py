@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.report import Row, show
-from evenstep.cli.following import Follower
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
+from evenstep.runlog.follower import FileFollower
 
 WRITING_TO_REACH = 50.0
 """Microseconds per iteration and worker."""
@@ -89,7 +89,7 @@ def recording(num_workers: int, followed: bool) -> Row:
 
 
 def _follow(path: Path, stop: Flag) -> None:
-    follower = Follower(path)
+    follower = FileFollower(path)
     while not stop.wait(_POLL):
         follower.poll()
 

@@ -20,7 +20,6 @@ from pathlib import Path
 from evenstep.cli.stopping import Stop
 from evenstep.dashboard.folder import Folder
 from evenstep.dashboard.managed import Managed
-from evenstep.dashboard.manager_line import ManagerLine
 from evenstep.dashboard.serving import Options, serve
 from evenstep.dashboard.source import Source
 from evenstep.errors import InvalidSetting
@@ -33,6 +32,8 @@ from evenstep.manager.access import (
     parse_address,
     read_token,
 )
+from evenstep.runlog.follower import ManagerFollower
+from evenstep.runlog.manager_stream import ManagerStream
 
 DEFAULT_PORT = 7413
 
@@ -90,8 +91,8 @@ def _source(args: argparse.Namespace) -> Source:
     if token and context is None and not is_loopback(host):
         raise InvalidSetting(f"--manager-ca must be given, so that the token reaches {host} alone")
     name = f"[{host}]" if ":" in host else host
-    url = f"http{'s' if context else ''}://{name}:{port}"
-    return Managed(ManagerLine(url, token, context), f"manager {name}:{port}")
+    follower = ManagerFollower(ManagerStream((host, port), token, context))
+    return Managed(follower, f"manager {name}:{port}")
 
 
 def _options(args: argparse.Namespace) -> Options:

@@ -25,11 +25,12 @@ from evenstep.cli.arguments import count, whole
 from evenstep.cli.demo_result import DemoResult
 from evenstep.cli.demo_settings import RUNS, SHARES, DemoSettings
 from evenstep.cli.demo_view import DemoView
-from evenstep.cli.following import Follower, Latest
 from evenstep.cli.processes import Torchrun
 from evenstep.cli.stopping import told_to_stop
+from evenstep.cli.watched import Latest
 from evenstep.errors import InvalidSetting
 from evenstep.measure.throttle import Throttles
+from evenstep.runlog.follower import FileFollower
 from evenstep.workloads import NUM_TRAINING
 
 _WORKER = "evenstep.cli.demo_worker"
@@ -106,12 +107,12 @@ def _train(settings: DemoSettings, view: DemoView) -> None:
     view.say(f"starting {settings.num_workers} workers {how} (torchrun, gloo) ...")
     with Torchrun(settings.num_workers, _WORKER, [settings.to_json()], settings.output) as workers:
         for run, title in _TITLES.items():
-            _follow(Follower(settings.log(run)), title, workers, view)
+            _follow(FileFollower(settings.log(run)), title, workers, view)
         while workers.is_running():
             time.sleep(_POLL)
 
 
-def _follow(follower: Follower, title: str, workers: Torchrun, view: DemoView) -> None:
+def _follow(follower: FileFollower, title: str, workers: Torchrun, view: DemoView) -> None:
     """Show one run until its log says that it has ended."""
     latest = Latest()
     while not latest.ended:

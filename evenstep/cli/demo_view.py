@@ -6,7 +6,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from evenstep.cli.following import Latest, iteration_time
+from evenstep.cli.watched import Latest, iteration_time
 from evenstep.cli.workers_table import workers_table
 from evenstep.core.arrays import Floats
 

@@ -16,16 +16,15 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 from evenstep.cli.arguments import positive
-from evenstep.cli.following import Follower
 from evenstep.cli.watch_view import WatchView
 from evenstep.cli.watched import Watched
 from evenstep.errors import InvalidSetting
 from evenstep.runlog import Record
+from evenstep.runlog.follower import FileFollower, JobFollower, ManagerFollower
+from evenstep.runlog.manager_stream import ManagerStream
 
 _POLL = 0.2
 _SETTLE = 3
@@ -38,6 +37,14 @@ class Source(Protocol):
     @property
     def behind(self) -> bool:
         """Whether more is there already than was returned."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing comes."""
+
+    @property
+    def num_missed(self) -> int:
+        """Rows that will never come."""
 
     def poll(self) -> list[Record]: ...
 
@@ -69,11 +76,10 @@ def run(args: argparse.Namespace) -> int:
         if getattr(args, name) is not None:
             raise InvalidSetting(f"--{name.replace('_', '-')} goes with --manager, got a run log")
     with WatchView(args.every) as view:
-        return _watch(Follower(args.log), view, lambda: _missing(args.log), args.patience)
+        return _watch(FileFollower(args.log), view, args.patience)
 
 
 def _watch_manager(args: argparse.Namespace) -> int:
-    from evenstep.cli.manager_events import ManagerFollower
     from evenstep.manager.access import (
         DEFAULT_HTTP_PORT,
         client_context,
@@ -87,23 +93,25 @@ def _watch_manager(args: argparse.Namespace) -> int:
         raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
     token = read_token(args.token_file) if args.token_file else None
     tls = client_context(args.tls_ca) if args.tls_ca else None
-    follower = ManagerFollower((host, port), args.job, token, tls)
+    stream = ManagerStream((host, port), token, tls, args.job)
+    # Nobody waits for a manager that was not there at the beginning.
+    stream.connect()
+    stream.start()
+    follower = JobFollower(ManagerFollower(stream), args.job)
     try:
         with WatchView(args.every) as view:
-            return _watch(follower, view, lambda: _away(follower.away), args.patience)
+            return _watch(follower, view, args.patience)
     finally:
-        follower.close()
+        stream.close()
 
 
-def _watch(
-    source: Source, view: WatchView, trouble: Callable[[], str | None], patience: float
-) -> int:
+def _watch(source: Source, view: WatchView, patience: float) -> int:
     """Show what comes until the run ends, or until what it comes from is away for too long."""
     watched, polls_since_end, well_at = Watched(), 0, time.monotonic()
     while polls_since_end <= _SETTLE:
-        records = source.poll()
-        watched.take(records)
-        problem = trouble()
+        watched.take(source.poll())
+        watched.num_missed = source.num_missed
+        problem = source.problem
         now = time.monotonic()
         if problem is None:
             well_at = now
@@ -117,11 +125,3 @@ def _watch(
             time.sleep(_POLL)
     view.end(watched)
     return 0
-
-
-def _away(why: str | None) -> str | None:
-    return None if why is None else f"the manager is away: {why}"
-
-
-def _missing(log: str) -> str | None:
-    return None if Path(log).exists() else f"{log} is not there yet"

@@ -100,4 +100,6 @@ def _title(watched: Watched) -> str:
     if math.isfinite(watched.optimum):
         parts.append(f"optimum about {duration(watched.optimum)}")
     parts.append(f"waiting {watched.latest.waiting_share:.0%}")
+    if watched.num_missed:
+        parts.append(f"{watched.num_missed} rows missed")
     return ", ".join(parts)

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from stat import S_ISREG
 
-from evenstep.dashboard.log_file import LogFile
-from evenstep.dashboard.source import Entry, Reading, key_of
+from evenstep.dashboard.job import Job
+from evenstep.dashboard.source import Entry, Reading, another_run, key_of
 from evenstep.errors import RunLogError
 from evenstep.runlog import Header, RunLogParser
+from evenstep.runlog.follower import FileFollower
 
 RESCAN = 1.0
 """Seconds between two looks at the folder."""
@@ -24,6 +25,8 @@ SILENT = 30.0
 """Seconds without a new line after which a run is called silent."""
 MOST = 500
 """Run logs in the list: the newest."""
+PIECE = 64 * 1024
+"""Bytes that are parsed at once: some ten milliseconds of work."""
 _FIRST, _LAST = 4 * 2**20, 4096
 """Bytes in which the header must be, and bytes in which the end is looked for."""
 
@@ -82,10 +85,7 @@ class Folder:
             self._followed[key] = LogFile(self._found[key].path)
             # Who begins to look sees something at once.
             self._followed[key].poll()
-        log = self._followed[key]
-        if log.job is None:
-            return None
-        return Reading(log.job, log.run, log.progress, log.every)
+        return self._followed[key].reading
 
     def rescan(self) -> None:
         """Look which run logs there are, and in which state."""
@@ -95,6 +95,43 @@ class Folder:
         files = {key_of(path.name): path for path in newest}
         looked = {key: self._found.get(key) or _Found(path) for key, path in files.items()}
         self._found = {key: one for key, one in looked.items() if one.look(stats[one.path])}
+
+
+class LogFile:
+    """Turns a run log that grows into a job, a piece at a time: nothing waits for a long one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._follower = FileFollower(path, PIECE, skims=True)
+        self._job: Job | None = None
+        self.run = 0
+        """Another number for every run log that is found under this name."""
+
+    @property
+    def reading(self) -> Reading | None:
+        """The job as far as it was read, None before the header."""
+        if self._job is None or self._follower.header is None:
+            return None
+        return Reading(self._job, self.run, self._follower.progress, self._follower.every)
+
+    def poll(self) -> bool:
+        """Read a piece, and say whether there was one."""
+        try:
+            records = self._follower.poll()
+        except RunLogError as error:
+            return self._fail(str(error))
+        except OSError as error:
+            return self._fail(f"{self._path.name}: {error.strerror}")
+        if records and isinstance(records[0], Header):
+            self._job, self.run = Job(records[0]), another_run(self.run)
+        if self._job is not None:
+            self._job.take(records)
+        return bool(records) or self._follower.behind
+
+    def _fail(self, problem: str) -> bool:
+        if self._job is not None:
+            self._job.problem = problem
+        return False
 
 
 class _Found:

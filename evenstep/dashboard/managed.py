@@ -1,33 +1,39 @@
-"""A manager as a source: its jobs, as its event stream tells of them."""
+"""A manager as a source: its jobs, from its event stream."""
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from evenstep.dashboard.folder import SILENT
-from evenstep.dashboard.managed_job import ManagedJob
-from evenstep.dashboard.manager_line import ManagerLine
-from evenstep.dashboard.source import Entry, Reading, key_of
-from evenstep.errors import EvenstepError
+from evenstep.dashboard.job import Job
+from evenstep.dashboard.source import Entry, Reading, another_run, key_of
+from evenstep.runlog import Header
+from evenstep.runlog.follower import ManagerFollower
 
 AT_ONCE = 50
 """Events that are looked at before others get their turn."""
-MOST = 1_000
-"""Jobs that are kept: as many as a manager has at a time."""
+
+
+@dataclass(eq=False)
+class _Run:
+    """The newest run of a job."""
+
+    job: Job
+    number: int
 
 
 class Managed:
     """Follows all jobs of a manager."""
 
     def __init__(
-        self, line: ManagerLine, title: str, wall_clock: Callable[[], float] = time.time
+        self, follower: ManagerFollower, title: str, wall_clock: Callable[[], float] = time.time
     ) -> None:
-        self._line = line
+        self._follower = follower
         self._title = title
         self._wall_clock = wall_clock
-        self._jobs: dict[str, ManagedJob] = {}
+        self._runs: dict[str, _Run] = {}
         self._misunderstood: str | None = None
 
     @property
@@ -36,45 +42,38 @@ class Managed:
 
     @property
     def problem(self) -> str | None:
-        if (problem := self._line.problem or self._misunderstood) is not None:
+        if (problem := self._follower.problem or self._misunderstood) is not None:
             return problem
-        return None if self.entries() else "the manager has told of no running job yet"
+        return None if self._runs else "the manager has told of no running job yet"
 
     def start(self) -> None:
-        self._line.start()
+        self._follower.start()
 
     def poll(self) -> bool:
-        for count in range(AT_ONCE):
-            try:
-                data = self._line.events.get_nowait()
-            except queue.Empty:
-                return count > 0
-            name = data.get("job")
-            if not isinstance(name, str):
-                continue
-            if name not in self._jobs and len(self._jobs) >= MOST:
-                # Jobs come and go: who was heard of longest ago makes room.
-                del self._jobs[min(self._jobs, key=lambda name: self._jobs[name].time)]
-            managed = self._jobs.setdefault(name, ManagedJob(name))
-            try:
-                managed.hear(data)
-            except (EvenstepError, LookupError, TypeError, ValueError) as error:
-                self._misunderstood = f"an event of job {name!r} is not understood: {error}"
-        return True
+        records = self._follower.poll(AT_ONCE)
+        self._misunderstood = self._follower.misunderstood or self._misunderstood
+        for name, record in records:
+            if isinstance(record, Header):
+                before = self._runs.get(name)
+                number = another_run(0 if before is None else before.number)
+                self._runs[name] = _Run(Job(record), number)
+            self._runs[name].job.take([record])
+        for name in self._runs.keys() - self._follower.jobs.keys():
+            del self._runs[name]
+        return bool(records) or self._follower.behind
 
     def entries(self) -> list[Entry]:
-        newest = sorted(self._jobs.values(), key=lambda managed: -managed.time)
-        return [self._entry(managed) for managed in newest if managed.job is not None]
+        newest = sorted(self._runs, key=lambda name: -self._follower.jobs[name].time)
+        return [self._entry(name) for name in newest]
 
     def read(self, key: str) -> Reading | None:
-        for managed in self._jobs.values():
-            if key_of(managed.name) == key and managed.job is not None:
-                return Reading(managed.job, managed.run)
+        for name, run in self._runs.items():
+            if key_of(name) == key:
+                return Reading(run.job, run.number)
         return None
 
-    def _entry(self, managed: ManagedJob) -> Entry:
-        assert managed.job is not None
-        silent = self._wall_clock() - managed.time > SILENT
-        state = "ended" if managed.job.end is not None else "silent" if silent else "running"
-        workers = len(managed.job.workers)
-        return Entry(key_of(managed.name), managed.name, self._title, "measured", workers, state)
+    def _entry(self, name: str) -> Entry:
+        job = self._runs[name].job
+        silent = self._wall_clock() - self._follower.jobs[name].time > SILENT
+        state = "ended" if job.end is not None else "silent" if silent else "running"
+        return Entry(key_of(name), name, self._title, "measured", len(job.workers), state)

@@ -84,15 +84,6 @@ def bearer(header: str) -> str:
     return text if scheme.lower() == "bearer" else ""
 
 
-def authorization(token: str) -> str:
-    """Return the header that gives a token, with letters as HTTP carries them.
-
-    >>> bearer(authorization("schlüssel-schlüssel"))
-    'schlüssel-schlüssel'
-    """
-    return f"Bearer {token}".encode().decode("latin-1")
-
-
 def names_this_machine(host: str) -> bool:
     """Whether a Host header, with or without a port, names what only this machine can reach.
 

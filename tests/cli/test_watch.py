@@ -3,18 +3,15 @@
 import re
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from evenstep.cli import following
 from evenstep.cli.main import main
-from evenstep.cli.manager_events import ManagerFollower
+from evenstep.cli.watch_view import WatchView
 from evenstep.cli.watched import Watched
-from evenstep.errors import ManagerUnreachable
-from evenstep.manager.access import parse_address
-from evenstep.runlog import Event, Header, RunLogWriter
-from tests.manager.managers import boundary, running, until
+from evenstep.runlog import Event, RunLogWriter, follower
+from evenstep.runlog.follower import FileFollower
+from tests.manager.managers import boundary, running
 from tests.runlog.examples import header, row, text_of
 
 COMMAND = "watch"
@@ -67,13 +64,7 @@ def test_log_that_grows_is_followed_to_its_end(printed, tmp_path):
 
 def test_log_is_read_a_piece_at_a_time(printed, log, monkeypatch):
     whole = printed(log).splitlines()
-    monkeypatch.setattr(following, "PIECE", 100)
-    follower = following.Follower(log)
-    pieces = [follower.poll()]
-    while follower.behind:
-        pieces.append(follower.poll())
-    assert len(pieces) == -(-log.stat().st_size // 100)
-    assert sum(map(len, pieces)) == 10
+    monkeypatch.setattr(follower, "PIECE", 100)
     assert printed(log, "--every", "1000").splitlines()[-2:] == whole
 
 
@@ -81,19 +72,27 @@ def test_log_is_read_a_piece_at_a_time(printed, log, monkeypatch):
 def test_log_that_is_written_anew_is_a_new_run(tmp_path, shorter):
     path, other = tmp_path / "run.jsonl", tmp_path / "other"
     path.write_text(text_of(header(job="first"), *rows(8)))
-    follower, watched = following.Follower(path), Watched()
-    watched.take(follower.poll())
+    following, watched = FileFollower(path), Watched()
+    watched.take(following.poll())
     assert (watched.name, watched.latest.iteration) == ("first (simulated)", 7)
     other.write_text(text_of(header(job="second"), *rows(2 if shorter else 12)))
     if shorter:
         path.write_bytes(other.read_bytes())
     else:
         other.replace(path)
-    watched.take(follower.poll())
+    watched.take(following.poll())
     assert (watched.name, watched.latest.iteration) == (
         "second (simulated)",
         1 if shorter else 11,
     )
+
+
+def test_line_tells_how_many_rows_were_missed(capsys, log):
+    watched = Watched()
+    watched.take(FileFollower(log).poll())
+    watched.num_missed = 6
+    WatchView(every=1.0).show(watched, None)
+    assert "waiting 33%, 6 rows missed; batch sizes 16/16" in capsys.readouterr().out
 
 
 def test_log_that_never_comes_is_given_up(tmp_path, capsys):
@@ -118,7 +117,7 @@ def test_names_from_a_log_are_shown_as_they_can_be(printed, tmp_path):
             ("--manager", "node7:1", "--token-file", "t"),
             "--tls-ca must be given, so that the token",
         ),
-        (("--manager", "127.0.0.1:1"), "no manager shows its events on 127.0.0.1:1"),
+        (("--manager", "127.0.0.1:1"), "the manager on 127.0.0.1:1 cannot be reached"),
     ],
 )
 def test_mistakes_are_named(refused, argv, message):
@@ -126,7 +125,7 @@ def test_mistakes_are_named(refused, argv, message):
 
 
 def train(manager, job, first=0, last=4):
-    clients = [manager.connect(job, w, workers=2, total=60, lease=60.0) for w in "ab"]
+    clients = [manager.connect(job, w, workers=2, total=20, lease=60.0) for w in "ab"]
     boundary(clients, first)
     for k in range(first + 1, last):
         boundary(clients, k, 10.0, 20.0)
@@ -143,65 +142,3 @@ def test_job_of_a_manager_is_watched_to_its_end(printed, tmp_path):
     assert lines[0].startswith("resnet (measured): iteration ")
     assert "plain BSP about 1 s, optimum about 700 ms" in lines[-2]
     assert lines[-1] == "The run has ended: all workers left."
-
-
-def test_manager_that_goes_away_is_told_and_followed_again(tmp_path):
-    state = ("--state", tmp_path / "state", "--http", "127.0.0.1:0")
-    with running(*state, log=tmp_path / "log") as manager:
-        clients = train(manager, "resnet")
-        address = parse_address(manager.url.removeprefix("http://"))
-        follower = ManagerFollower(address, "resnet")
-        try:
-            until(lambda: any(isinstance(r, Header) for r in follower.poll()), "the first record")
-            manager.stop()
-            until(lambda: follower.away, "the end of the manager")
-            again = running("--http", f"127.0.0.1:{address[1]}", log=tmp_path / "log2")
-            with again:
-                until(lambda: follower.away is None, "the return of the manager")
-        finally:
-            follower.close()
-            for client in clients:
-                client.close()
-
-
-def test_manager_that_wants_a_token_refuses_others(tmp_path):
-    token = tmp_path / "token"
-    token.write_text("correct-horse-battery")
-    with running("--token-file", token, log=tmp_path / "log") as manager:
-        address = parse_address(manager.url.removeprefix("http://"))
-        with pytest.raises(ManagerUnreachable, match="refuses"):
-            ManagerFollower(address, None, "wrong-wrong-wrong-wrong")
-        follower = ManagerFollower(address, None, "correct-horse-battery")
-        assert follower.away is None
-        follower.close()
-
-
-@pytest.fixture
-def impostor():
-    """Somebody who answers like a manager, and tells nonsense."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'event: iteration\ndata: {"event":"iteration","job":"x"}\n\n')
-
-        def log_message(self, *words):
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Page)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield server.server_address
-    server.shutdown()
-    server.server_close()
-    thread.join()
-
-
-def test_nonsense_is_told_and_tried_again(impostor):
-    follower = ManagerFollower(impostor)
-    try:
-        until(lambda: follower.away and "no manager says" in follower.away, "a word on nonsense")
-        assert follower.poll() == []
-    finally:
-        follower.close()

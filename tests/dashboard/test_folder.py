@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from evenstep.dashboard.folder import KEPT, RESCAN, SILENT, Folder
-from evenstep.runlog import Event
+from evenstep.dashboard.folder import KEPT, RESCAN, SILENT, Folder, LogFile
+from evenstep.runlog import Event, skimming
 from tests.runlog.examples import header, row, text_of
 
 
@@ -121,3 +121,76 @@ def test_a_key_that_names_no_log_reads_nothing(tmp_path):
     folder.poll()
     for key in ("secret.txt", "../secret.txt", "", "0" * 12):
         assert folder.read(key) is None
+
+
+def job_of(log: LogFile):
+    while log.poll():
+        pass
+    assert log.reading is not None
+    return log.reading.job
+
+
+def test_a_file_that_grows_is_one_job(tmp_path):
+    path = tmp_path / "run.jsonl"
+    text = text_of(header(), *(row(k) for k in range(50)), Event("end", 50))
+    log = LogFile(path)
+    assert log.poll() is False
+    assert log.reading is None
+    path.write_text(text[:10])
+    log.poll()
+    assert log.reading is None
+    seen: list[int] = []
+    for end in (len(text) // 2, len(text) // 2 + 7, len(text)):
+        path.write_text(text[:end])
+        seen.append(job_of(log).num_iterations)
+    assert 0 < seen[0] <= seen[1] < seen[2] == 50
+    assert job_of(log).end == Event("end", 50)
+    assert log.reading is not None
+    assert (log.reading.progress, log.reading.every) == (1.0, 1)
+
+
+def test_another_file_under_the_same_name_is_another_run(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(job="first"), row(0), row(1)))
+    log = LogFile(path)
+    job_of(log)
+    first = log.run
+    other = tmp_path / "other"
+    other.write_text(text_of(header(job="second"), row(0), row(1), row(2)))
+    other.replace(path)
+    job = job_of(log)
+    assert log.run > first
+    assert (job.header.job, job.num_iterations) == ("second", 3)
+    path.write_text("")
+    log.poll()
+    assert log.reading is None
+
+
+def test_damage_is_told_and_what_came_before_it_stays(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(), row(0), row(1)) + "{broken\n")
+    log = LogFile(path)
+    job = job_of(log)
+    assert job.num_iterations == 2
+    assert "run.jsonl, line 4" in (job.problem or "")
+    with path.open("a") as file:
+        file.write("more\n")
+    assert job_of(log) is job
+    assert job.num_iterations == 2
+
+
+def test_a_long_log_is_skimmed_but_for_its_end_and_its_members(tmp_path, monkeypatch):
+    monkeypatch.setattr(skimming, "WHOLE", 8_000)
+    monkeypatch.setattr(skimming, "TAIL", 2_000)
+    path = tmp_path / "run.jsonl"
+    rows = [row(k) for k in range(400)], [row(k, [32], [0.4]) for k in range(400, 1000)]
+    leave = Event("leave", 400, worker="w0", workers=["w1"], reason="gone")
+    path.write_text(text_of(header(), *rows[0], leave, *rows[1], Event("end", 1000)))
+    log = LogFile(path)
+    job = job_of(log)
+    assert job.problem is None
+    assert log.reading is not None and log.reading.every > 5
+    assert 20 < job.num_iterations < 300
+    assert job.workers == ("w1",)
+    assert [one.row.iteration for one in job.recent][-20:] == list(range(980, 1000))
+    assert job.end is not None

@@ -1,0 +1,229 @@
+"""From a manager's events to records: a job of a manager as its run log has it.
+
+The manager writes the same run log with `--logs` (manager/job_log.py). A row needs two boundaries:
+the one before iteration k made its plan, the one after it has what the workers did. An `iteration`
+event comes from the boundary after it, and names the next plan; the plan in use in k was announced
+earlier, with the workers that it is for. Where that was missed, there is no row of k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from evenstep.core.arrays import Floats
+from evenstep.runlog.event import Event
+from evenstep.runlog.header import Header
+from evenstep.runlog.iteration_row import IterationRow
+from evenstep.runlog.parser import Record
+
+Data = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _PlanInUse:
+    since: int
+    """The first iteration in which it is known to be in use."""
+    number: int
+    workers: tuple[str, ...]
+    """The members of the job in those iterations."""
+
+
+class JobRecords:
+    """Turns the events of one job into records, through all its runs; a header begins each run.
+
+    A manager sends few iterations of a fast job, and never memory, limits, phases or advice. The
+    start of an iteration is known where the boundary before was sent; a predicted speed is the
+    newest that was sent.
+    """
+
+    def __init__(self, job: str) -> None:
+        self.job = job
+        self.time = 0.0
+        """When the newest event happened, in seconds since 1970."""
+        self.num_missed = 0
+        """Iterations without a row because events were missed."""
+        self._settings: Data = {}
+        self._misses = self._is_stale = False
+        self._stop()
+
+    def miss(self) -> None:
+        """Note that events were missed, maybe some of this job."""
+        self._misses = self._is_stale = True
+
+    def take(self, data: Data) -> list[Record]:
+        """Return the records that an event completes."""
+        self.time = float(data["time"])
+        kind = data["event"]
+        if kind == "created":
+            self._settings = data["settings"]
+        elif kind in ("begun", "recovered"):
+            self._stop()
+        elif kind == "moved":
+            self._move(data["iteration"])
+        elif kind == "ended":
+            return list(self._end(data))
+        elif kind == "plan":
+            return [*self._reach(data, data["iteration"]), *self._plan(data)]
+        elif kind == "iteration":
+            return [*self._reach(data, data["iteration"] + 1), *self._iteration(data)]
+        return []
+
+    def _stop(self) -> None:
+        """Forget the run; the next boundary begins another."""
+        self._workers: list[str] | None = None
+        """The order of the arrays; None between two runs."""
+        self._began = 0.0
+        self._boundaries: deque[tuple[int, float]] = deque(maxlen=2)
+        """The last boundaries that were sent, with their times."""
+        self._last_row = -1
+        self._last: Data | None = None
+        """The last `iteration` event."""
+        self._plans: deque[_PlanInUse] = deque(maxlen=2)
+        """The plan of the last iteration, and that of the next one."""
+        self._held: Data | None = None
+        """A `plan` event for other workers, until the row before it has come."""
+
+    @property
+    def _boundary(self) -> int:
+        return self._boundaries[-1][0] if self._boundaries else -1
+
+    def _move(self, iteration: int) -> None:
+        """Go on at another iteration: with the same plan, unless another one is announced."""
+        plan = self._plans[-1] if self._plans else None
+        if iteration <= self._boundary:
+            # A run log never goes back.
+            self._stop()
+        self._plans.clear()
+        if plan is not None:
+            self._plans.append(_PlanInUse(iteration, plan.number, plan.workers))
+
+    def _end(self, data: Data) -> Iterator[Record]:
+        if self._workers is not None:
+            yield from self._release()
+            # The event has the open boundary; the run log ends with the last that was closed.
+            yield Event("end", max(0, data["iteration"] - 1), reason=data.get("reason"))
+        self._stop()
+
+    def _reach(self, data: Data, boundary: int) -> Iterator[Record]:
+        """Go on to a boundary, in another run where it is an earlier one."""
+        is_row_again = data["event"] == "iteration" and data["iteration"] <= self._last_row
+        if boundary < self._boundary or is_row_again:
+            self._stop()
+        if self._workers is None:
+            self._workers, self._began = list(data["workers"]), self.time
+            yield self._header(data)
+        if boundary != self._boundary:
+            self._boundaries.append((boundary, self.time))
+
+    def _header(self, data: Data) -> Header:
+        settings = self._settings
+        return Header(
+            source="measured",
+            job=self.job,
+            workers=data["workers"],
+            total=settings.get("total", sum(data["batch_sizes"])),
+            policy=settings.get("policy", "unknown"),
+            predictor=settings.get("predictor", "unknown"),
+            settings={
+                name: settings[name] for name in ("minimum", "granularity") if name in settings
+            },
+        )
+
+    def _plan(self, data: Data) -> Iterator[Record]:
+        yield from self._release()
+        self._learn(data["iteration"], data["plan"], data["workers"])
+        self._held = data
+        if set(data["workers"]) == set(self._workers or ()):
+            yield from self._release()
+
+    def _release(self) -> Iterator[Record]:
+        """Yield the plan that was held back, with who left and who joined."""
+        data, self._held = self._held, None
+        if data is not None:
+            yield from self._change(data["workers"], data["iteration"])
+            sizes = self._in_order(data, "batch_sizes").astype(np.int64).tolist()
+            reason = data.get("reason") or None
+            yield Event("plan", data["iteration"], data["plan"], sizes, reason=reason)
+
+    def _learn(self, since: int, number: int, workers: Sequence[str]) -> None:
+        """Note the plan of an iteration; no two plans of a job have one number."""
+        if not self._plans or self._plans[-1].number != number:
+            if self._is_stale:
+                # Which plans there were in between, and since when, was missed.
+                self._plans.clear()
+            self._plans.append(_PlanInUse(since, number, tuple(workers)))
+        self._is_stale = False
+
+    def _iteration(self, data: Data) -> Iterator[Record]:
+        k = data["iteration"]
+        if self._held is not None and self._held["iteration"] <= k:
+            yield from self._release()
+        self._learn(k + 1, data["next_plan"], data["workers"])
+        plan = next((plan for plan in reversed(self._plans) if plan.since <= k), None)
+        # Who joined or left since the boundary before has no part in the row.
+        there = frozenset(data["workers"])
+        members = [] if plan is None else [name for name in plan.workers if name in there]
+        if plan is not None and members:
+            yield from self._change(members, k)
+            yield from self._gap(k)
+            yield self._row(data, plan.number)
+            self._last_row = k
+        self._last = data
+        yield from self._release()
+
+    def _gap(self, iteration: int) -> Iterator[Record]:
+        missed = iteration - self._last_row - 1 if self._last_row >= 0 else 0
+        if self._misses and missed:
+            self.num_missed += missed
+            yield Event("note", iteration, text=f"{missed} rows missed")
+        self._misses = False
+
+    def _row(self, data: Data, plan: int) -> IterationRow:
+        k, last = data["iteration"], self._last
+        starts = [time - self._began for boundary, time in self._boundaries if boundary == k]
+        is_next = last is not None and last["iteration"] == k - 1
+        return IterationRow(
+            iteration=k,
+            plan=plan,
+            start=starts[0] if starts else math.nan,
+            batch_sizes=self._in_order(data, "batch_sizes").astype(np.int64),
+            times=self._in_order(data, "times"),
+            waiting=self._known(data, "waiting"),
+            predicted_speeds=self._known(last, "next_speeds"),
+            # A row has c at its start: the end of k-1. Where k-1 was not sent, c at the end of k is
+            # the nearest to it.
+            cpu=self._known(last if is_next else data, "cpu"),
+        )
+
+    def _change(self, workers: Sequence[str], iteration: int) -> Iterator[Record]:
+        """Yield who left and who joined; who stays keeps its place."""
+        now = self._workers or []
+        there = frozenset(workers)
+        for worker in [worker for worker in now if worker not in there]:
+            now.remove(worker)
+            yield Event("leave", iteration, worker=worker, workers=list(now))
+        known = frozenset(now)
+        for worker in [worker for worker in workers if worker not in known]:
+            now.append(worker)
+            yield Event("join", iteration, worker=worker, workers=list(now))
+
+    def _in_order(self, data: Data, name: str) -> Floats:
+        """Return values of an event in the order of the arrays."""
+        of = dict(zip(data["workers"], data[name], strict=True))
+        known = [of[worker] for worker in self._workers or ()]
+        return np.array([np.nan if value is None else value for value in known], dtype=np.float64)
+
+    def _known(self, data: Data | None, name: str) -> Floats | None:
+        """Return values in the order of the arrays, None where nothing is known of all workers."""
+        if data is None or data.get(name) is None:
+            return None
+        if not frozenset(data["workers"]).issuperset(self._workers or ()):
+            return None
+        values = self._in_order(data, name)
+        return None if np.isnan(values).all() else values

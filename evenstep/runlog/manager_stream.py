@@ -1,0 +1,163 @@
+"""The event stream of a manager, docs/manager.md, read over HTTP and over broken connections."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from evenstep.errors import ManagerUnreachable
+
+Data = Mapping[str, Any]
+
+SILENCE = 40.0
+"""Seconds without a line after which a connection is dead: the manager sends one every 15."""
+PAUSE = 1.0
+"""Seconds before the next attempt to connect."""
+MOST_WAITING = 5_000
+"""Events that wait to be looked at. With more, reading stops, and the manager reports a gap."""
+LONGEST = 2**24
+"""Bytes of the longest line that is accepted."""
+
+
+class ManagerStream:
+    """Reads the events of a manager on a thread, each connection from the last event on.
+
+    http.client knows neither proxies nor redirections: the token reaches this address alone.
+    """
+
+    def __init__(
+        self,
+        address: tuple[str, int],
+        token: str | None = None,
+        tls: ssl.SSLContext | None = None,
+        job: str | None = None,
+    ) -> None:
+        self._address, self._tls = address, tls
+        self._path = "/events" if job is None else f"/events?job={quote(job, safe='')}"
+        self._headers: dict[str, str | bytes] = {"Accept": "text/event-stream"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}".encode()
+        self._last = "0"
+        self._closed = threading.Event()
+        self._events: queue.Queue[Data] = queue.Queue(MOST_WAITING)
+        self._answer: http.client.HTTPResponse | None = None
+        self._line = self._connection()
+        self._socket: socket.socket | None = None
+        self.problem: str | None = "not connected yet"
+        """Why nothing comes at the moment; None while connected."""
+
+    def connect(self) -> None:
+        """Connect before `start` does; ManagerUnreachable where that fails."""
+        self._answer = self._ask()
+
+    def start(self) -> None:
+        """Begin to read; attempts to connect are repeated until `close`."""
+        threading.Thread(target=self._work, name="evenstep-manager-stream", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop reading, and end the connection."""
+        self._closed.set()
+        if self._socket is not None:
+            # The thread that reads wakes up; where the connection has ended already, it has.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        if self._answer is not None:
+            self._answer.close()
+            self._line.close()
+
+    def next(self) -> Data | None:
+        """Return the next event, or None while there is none."""
+        try:
+            return self._events.get_nowait()
+        except queue.Empty:
+            return None
+
+    def put(self, data: Data) -> None:
+        """Add an event behind the others; waits while there are too many."""
+        while not self._closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._events.put(data, timeout=PAUSE)
+                return
+
+    def _work(self) -> None:
+        while not self._closed.is_set():
+            try:
+                answer, self._answer = self._answer or self._ask(), None
+                self._read(answer)
+                self.problem = f"{self._who} has ended the stream"
+            except ManagerUnreachable as error:
+                self.problem = str(error)
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                # Also where something else listens there, or dies in the middle of an event.
+                self.problem = f"{self._who} cannot be reached: {_why(error)}"
+            self._closed.wait(PAUSE)
+
+    @property
+    def _who(self) -> str:
+        host, port = self._address
+        return f"the manager on {f'[{host}]' if ':' in host else host}:{port}"
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(*self._address, timeout=SILENCE)
+        return http.client.HTTPSConnection(*self._address, timeout=SILENCE, context=self._tls)
+
+    def _ask(self) -> http.client.HTTPResponse:
+        line = self._line = self._connection()
+        headers = self._headers | {"Last-Event-ID": self._last}
+        try:
+            line.request("GET", self._path, headers=headers)
+            self._socket = line.sock
+            answer = line.getresponse()
+            if answer.status == 200:
+                self.problem = None
+                return answer
+            with answer:
+                said = answer.read(200).decode(errors="replace").strip()
+        except (OSError, http.client.HTTPException) as error:
+            line.close()
+            raise ManagerUnreachable(f"{self._who} cannot be reached: {_why(error)}") from None
+        line.close()
+        words = f"{self._who} answers {answer.status} {answer.reason}"
+        raise ManagerUnreachable(f"{words}: {said}" if said else words)
+
+    def _read(self, answer: http.client.HTTPResponse) -> None:
+        with contextlib.closing(self._line), answer:
+            for number, data in parse(iter(lambda: answer.readline(LONGEST), b"")):
+                self.put(data)
+                self._last = number or self._last
+                if self._closed.is_set():
+                    return
+
+
+def parse(lines: Iterable[bytes]) -> Iterator[tuple[str, Data]]:
+    """Yield the number and the data of each server-sent event.
+
+    >>> list(parse([b": hello", b"", b"id: 7", b"event: left", b'data: {"worker":"w0"}', b""]))
+    [('7', {'worker': 'w0'})]
+    """
+    number, texts = "", []
+    for line in lines:
+        name, _, value = line.decode("utf-8", "replace").rstrip("\r\n").partition(":")
+        value = value.removeprefix(" ")
+        if name == "id" and value.isdecimal():
+            number = value
+        elif name == "data":
+            texts.append(value)
+        elif not name and not value and texts:
+            data = json.loads("\n".join(texts))
+            if isinstance(data, dict):
+                yield number, data
+            texts = []
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
