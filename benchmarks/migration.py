@@ -36,9 +36,10 @@ import psutil
 from benchmarks.report import Row, progress, show
 from evenstep.core.arrays import Floats
 from evenstep.manager.line import Where
-from evenstep.migration import Migration, RemoteAgent
-from evenstep.partition.task import BANDWIDTH
-from evenstep.partition_store import Partition, create_partitions
+from evenstep.partitions.agents.driver import Migration
+from evenstep.partitions.agents.remote_agent import RemoteAgent
+from evenstep.partitions.agents.settings import BANDWIDTH
+from evenstep.partitions.store import Partition, create_partitions
 
 TO_REACH = 1.05
 WINDOW = 0.5

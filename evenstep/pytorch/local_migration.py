@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evenstep.core.arrays import Floats, Ints, frozen
-from evenstep.partition import MigrationRule
-from evenstep.partition.rule import MigrationState
-from evenstep.partition.traversals import Traversals
-from evenstep.pytorch.beside import AgentBeside, Outcome
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.handover.task import MigrationOutcome
+from evenstep.partitions.rules.rule import MigrationState
+from evenstep.partitions.rules.traversals import Traversals
+from evenstep.pytorch.background_processes import AgentProcess
 from evenstep.pytorch.rider import Seat
 from evenstep.training.meeting import Meeting
 
@@ -32,7 +33,7 @@ class Carrier(Protocol):
         ...
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> MigrationOutcome | None:
         """What became of what was begun last; None while it goes on."""
         ...
 
@@ -65,7 +66,7 @@ class LocalMigration:
         sizes: Ints,
         caps: Ints,
         carrier: Carrier | None,
-        agent: AgentBeside,
+        agent: AgentProcess,
     ) -> None:
         """`carrier` is worker 0's, `agent` that of this worker's partition."""
         self._rule, self._caps = rule, caps
@@ -74,7 +75,7 @@ class LocalMigration:
         self.number = 0
         """How many were begun so far."""
         self._under_way = False
-        self._outcome: Outcome | None = None
+        self._outcome: MigrationOutcome | None = None
         self._heard = 0
 
     def say(self) -> float:
