@@ -20,9 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from evenstep.partitions import MigrationRule
-from evenstep.partitions.rules.partitioning import deal_by_class
-from evenstep.partitions.store import create_partitions
+from evenstep.partitions import MigrationRule, create_partitions, deal_by_class
 from evenstep.pytorch import Balancer
 from sklearn.datasets import load_digits
 from torch import nn

@@ -42,7 +42,7 @@ def make_local_loader(
         )
     if local.folder is None:
         raise InvalidSetting(
-            "samples can migrate between partitions on disk (evenstep.partitions.store), "
+            "samples can migrate between partitions on disk (evenstep.partitions.Partition), "
             f"got a rule for {type(source).__name__}"
         )
     serving = serving or Serving()

@@ -18,7 +18,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from evenstep.errors import EvenstepError
+from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.partitions.agents.process_limits import terminate_at_eof
 from evenstep.partitions.agents.settings import AgentSettings, MigrationSettings
 from evenstep.partitions.handover.task import MigrationOutcome
@@ -47,13 +47,29 @@ def _run(line: bytes) -> None:
     from evenstep.partitions.agents.agent_server import run_agent
     from evenstep.partitions.agents.migration_run import migrate
 
-    request = json.loads(line)
+    settings = parse_request(line)
     set_up("text")
-    if "serve" in request:
-        run_agent(AgentSettings(**request["serve"]), _write_listening)
+    if isinstance(settings, AgentSettings):
+        run_agent(settings, _write_listening)
     else:
-        result = migrate(MigrationSettings(**request["migrate"]))
+        result = migrate(settings)
         _write(outcome=asdict(MigrationOutcome.of(result.tasks)))
+
+
+def parse_request(line: bytes) -> AgentSettings | MigrationSettings:
+    """Return the settings that a request has.
+
+    >>> parse_request(b'{"serve": {"folder": "data/worker-0"}}').folder
+    'data/worker-0'
+    """
+    kinds = {"serve": AgentSettings, "migrate": MigrationSettings}
+    try:
+        ((kind, settings),) = json.loads(line).items()
+        return kinds[kind](**settings)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"a request must be serve or migrate with their settings, got {error}"
+        ) from error
 
 
 def _write_listening(partition: str, address: str) -> None:
