@@ -135,16 +135,15 @@ def _partitions(folder: Path, bandwidth: float) -> list[Path]:
 @contextlib.contextmanager
 def _agent(folder: Path, bandwidth: float) -> Iterator[tuple[psutil.Process, str]]:
     settings = AgentSettings(str(folder), "127.0.0.1:0", bandwidth)
+    arguments = ["serve", json.dumps(asdict(settings))]
     with subprocess.Popen(
-        [sys.executable, "-m", "evenstep.partitions.agents"],
+        [sys.executable, "-m", "evenstep.partitions.agents", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         try:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.write(json.dumps({"serve": asdict(settings)}) + "\n")
-            process.stdin.flush()
+            assert process.stdout is not None
             listening = json.loads(process.stdout.readline())["listening"]
             yield psutil.Process(process.pid), listening["address"]
         finally:

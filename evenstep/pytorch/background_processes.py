@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -94,7 +94,7 @@ class AgentProcess:
 
     def __init__(self, folder: Path, serving: Serving) -> None:
         self._settings = serving.agent(folder)
-        self._process = _Process({"serve": asdict(self._settings)})
+        self._process = _Process("serve", self._settings)
         try:
             self.address: str = self._process.wait_for("listening", START)["address"]
             """Where it listens."""
@@ -114,7 +114,7 @@ class AgentProcess:
         again = replace(self._settings, listen=self.address)
         # Without an agent migrations fail, and training continues.
         with contextlib.suppress(OSError):
-            self._process = _Process({"serve": asdict(again)})
+            self._process = _Process("serve", again)
 
     def close(self) -> None:
         """End the process; this also happens at exit."""
@@ -128,7 +128,7 @@ class MigrationProcess:
         self._process: _Process | None = None
         self._problem = ""
         try:
-            self._process = _Process({"migrate": asdict(settings)})
+            self._process = _Process("migrate", settings)
             os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICE)
         except OSError as error:
             self._problem = str(error)
@@ -154,12 +154,13 @@ class MigrationProcess:
 class _Process:
     """A process of `evenstep.partitions.agents`, which ends with this process."""
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, kind: str, settings: AgentSettings | MigrationSettings) -> None:
         with contextlib.ExitStack() as stack:
             self._replies: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
             self._log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+            arguments = [kind, json.dumps(asdict(settings))]
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "evenstep.partitions.agents"],
+                [sys.executable, "-m", "evenstep.partitions.agents", *arguments],
                 stdin=subprocess.PIPE,
                 stdout=self._replies,
                 stderr=self._log,
@@ -170,11 +171,6 @@ class _Process:
         atexit.register(self.close)
         # A loading process may outlive its killed parent, and would keep the pipe open.
         os.register_at_fork(after_in_child=partial(_close_pipe, weakref.ref(self)))
-        assert self._process.stdin is not None
-        # A process that has died already shows in `problem`.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
 
     @property
     def pid(self) -> int:
@@ -211,8 +207,7 @@ class _Process:
     def close_pipe(self) -> None:
         """Close the pipe, at whose end the process ends."""
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+            self._process.stdin.close()
 
     def close(self) -> None:
         """End the process, and wait until it has."""

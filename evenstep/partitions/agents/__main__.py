@@ -1,20 +1,24 @@
 """Runs an agent or a migration as a process of its own, for another program.
 
-The first line of standard input is a JSON object: {"serve": AgentSettings} or {"migrate":
-MigrationSettings}. The process writes JSON objects, one a line, to standard output:
+    python -m evenstep.partitions.agents serve '{"folder": "data/worker-0", "listen": "node0:7413"}'
+    python -m evenstep.partitions.agents migrate '{"agents": [...], "batch_sizes": [64, 192]}'
 
-    {"listening": {"partition": NAME, "address": HOST:PORT}}    an agent that can be called now
-    {"outcome": MigrationOutcome}                               a migration that has ended
+The settings are those of `AgentSettings` and `MigrationSettings`. The process writes JSON objects,
+one a line, to standard output:
+
+    {"listening": {"partition": NAME, "address": "HOST:PORT"}}  an agent that can be called now
+    {"outcome": {...}}                                          the MigrationOutcome, at the end
     {"error": TEXT}                                             what went wrong; exit code 1
 
-Standard input stays open: the process ends when it ends, as when the program that started this is
-gone. Log lines go to standard error.
+It ends when its standard input ends, a pipe of the program that started it: so it ends with that
+program, whatever ends this. Log lines go to standard error.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -24,56 +28,56 @@ from evenstep.partitions.agents.settings import AgentSettings, MigrationSettings
 from evenstep.partitions.handover.task import MigrationOutcome
 
 
-def main() -> int:
-    """Carry out the request on standard input, and return the exit code."""
-    line = sys.stdin.buffer.readline()
+def main(arguments: Sequence[str]) -> int:
+    """Run an agent or a migration, and return the exit code."""
     terminate_at_eof()
     try:
-        _run(line)
+        _run(parse_settings(arguments))
     except ModuleNotFoundError as error:
         if not (error.name or "").startswith("thriftpy2"):
             raise
-        _write(error="thriftpy2 is not installed; pip install 'evenstep[manager]'")
-        return 1
+        return _fail("thriftpy2 is not installed; pip install 'evenstep[manager]'")
     except (EvenstepError, OSError) as error:
-        _write(error=str(error))
-        return 1
+        return _fail(str(error))
     return 0
 
 
-def _run(line: bytes) -> None:
+def parse_settings(arguments: Sequence[str]) -> AgentSettings | MigrationSettings:
+    """Return the settings of an agent or a migration.
+
+    >>> parse_settings(["serve", '{"folder": "data/worker-0"}']).folder
+    'data/worker-0'
+    """
+    kinds = {"serve": AgentSettings, "migrate": MigrationSettings}
+    try:
+        kind, settings = arguments
+        return kinds[kind](**json.loads(settings))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidSetting(
+            f"arguments must be serve or migrate, and settings as JSON, got {error}"
+        ) from error
+
+
+def _run(settings: AgentSettings | MigrationSettings) -> None:
     # Thrift is loaded here, so that its absence can be reported.
     from evenstep.manager.logs import set_up
     from evenstep.partitions.agents.agent_server import run_agent
     from evenstep.partitions.agents.migration_run import migrate
 
-    settings = parse_request(line)
     set_up("text")
     if isinstance(settings, AgentSettings):
         run_agent(settings, _write_listening)
     else:
-        result = migrate(settings)
-        _write(outcome=asdict(MigrationOutcome.of(result.tasks)))
-
-
-def parse_request(line: bytes) -> AgentSettings | MigrationSettings:
-    """Return the settings that a request has.
-
-    >>> parse_request(b'{"serve": {"folder": "data/worker-0"}}').folder
-    'data/worker-0'
-    """
-    kinds = {"serve": AgentSettings, "migrate": MigrationSettings}
-    try:
-        ((kind, settings),) = json.loads(line).items()
-        return kinds[kind](**settings)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InvalidSetting(
-            f"a request must be serve or migrate with their settings, got {error}"
-        ) from error
+        _write(outcome=asdict(MigrationOutcome.of(migrate(settings).tasks)))
 
 
 def _write_listening(partition: str, address: str) -> None:
     _write(listening={"partition": partition, "address": address})
+
+
+def _fail(text: str) -> int:
+    _write(error=text)
+    return 1
 
 
 def _write(**line: Any) -> None:
@@ -81,4 +85,4 @@ def _write(**line: Any) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
