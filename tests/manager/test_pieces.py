@@ -18,7 +18,7 @@ from evenstep.partitions.agents.thrift_messages import (
     types,
     unseal,
 )
-from evenstep.partitions.handover.messages import Chunk, Envelope
+from evenstep.partitions.handover.protocol import Chunk, Envelope
 from tests.manager.test_endpoint import Unread
 
 PAYLOAD = np.random.default_rng(0).integers(0, 256, 3 * LARGE, dtype=np.uint8)

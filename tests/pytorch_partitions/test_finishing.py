@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenstep.partitions.handover.messages import Given
+from evenstep.partitions.handover.protocol import Given
 from evenstep.pytorch.background_processes import Serving
 from evenstep.pytorch.local_carrier import _finish
 from tests.partitions.agents.agents import serving

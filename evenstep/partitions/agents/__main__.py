@@ -1,6 +1,6 @@
 """Runs an agent or a migration as a process of its own, for another program.
 
-    python -m evenstep.partitions.agents serve '{"folder": "data/worker-0", "listen": "node0:7413"}'
+    python -m evenstep.partitions.agents serve '{"folder": "data/worker-0", "listen": "node:0"}'
     python -m evenstep.partitions.agents migrate '{"agents": [...], "batch_sizes": [64, 192]}'
 
 The settings are those of `AgentSettings` and `MigrationSettings`. The process writes JSON objects,

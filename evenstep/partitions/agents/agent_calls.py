@@ -24,9 +24,16 @@ from evenstep.partitions.agents.thrift_messages import (
     types,
 )
 from evenstep.partitions.handover.giver import GiverRecord
-from evenstep.partitions.handover.messages import MANAGER, Begin, Envelope, Offer, Staged, Wanted
-from evenstep.partitions.handover.messages import Refused as Refusal
-from evenstep.partitions.handover.protocol import check_name
+from evenstep.partitions.handover.protocol import (
+    MANAGER,
+    Begin,
+    Envelope,
+    Offer,
+    Staged,
+    Wanted,
+    check_name,
+)
+from evenstep.partitions.handover.protocol import Refused as Refusal
 from evenstep.partitions.handover.receiver import WINDOW, ReceiverRecord
 from evenstep.partitions.store import Agent
 

@@ -21,8 +21,14 @@ from evenstep.partitions.agents.remote_agent import RemoteAgent, signature_of
 from evenstep.partitions.agents.settings import PATIENCE
 from evenstep.partitions.agents.thrift_messages import MAX_SAMPLES
 from evenstep.partitions.handover import task
-from evenstep.partitions.handover.messages import MANAGER, Begin, Envelope, Failed
-from evenstep.partitions.handover.protocol import Reaction, num_chunks
+from evenstep.partitions.handover.protocol import (
+    MANAGER,
+    Begin,
+    Envelope,
+    Failed,
+    Reaction,
+    num_chunks,
+)
 from evenstep.partitions.handover.task import (
     CHUNK_SIZE,
     Task,

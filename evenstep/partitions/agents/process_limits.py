@@ -57,9 +57,9 @@ def lower_priority(nice: int) -> None:
 
 
 def keep_memory() -> None:
-    """Use memory again in place of giving it back after every chunk, where the C library is glibc.
+    """Reuse memory instead of returning it after every chunk, where the C library is glibc.
 
-    ReceiverRecord it anew page by page was a third of what a migration cost.
+    Returning pages and taking them again was a third of the cost of a migration.
     """
     with contextlib.suppress(OSError, AttributeError):
         set_option = ctypes.CDLL("libc.so.6").mallopt

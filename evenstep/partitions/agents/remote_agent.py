@@ -20,7 +20,7 @@ from evenstep.partitions.agents.thrift_messages import (
     unpack_samples,
     unseal,
 )
-from evenstep.partitions.handover.messages import Envelope
+from evenstep.partitions.handover.protocol import Envelope
 from evenstep.partitions.handover.task import Holding, Task
 
 TIMEOUT = 10.0

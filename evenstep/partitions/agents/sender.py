@@ -18,7 +18,7 @@ from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
 from evenstep.manager.line import Line, Where
 from evenstep.partitions.agents.process_limits import Bandwidth
 from evenstep.partitions.agents.thrift_messages import AGENT, seal_pieces, to_struct
-from evenstep.partitions.handover.messages import Chunk, Envelope, Wanted
+from evenstep.partitions.handover.protocol import Chunk, Envelope, Wanted
 
 MAX_QUEUED = 64
 """Messages that wait for one agent."""
@@ -125,7 +125,9 @@ class Sender:
         if self._line is None:
             where = self._where(self._name)
             if where is None:
-                raise ManagerUnreachable(f"nobody has said where the agent of {self._name} is")
+                raise ManagerUnreachable(
+                    f"the address of the agent of {self._name} must be known, got none"
+                )
             self._line = Line(where, TIMEOUT / 6, AGENT)
         return self._line
 

@@ -30,7 +30,7 @@ from evenstep.partitions.agents.thrift_messages import (
     types,
     unseal,
 )
-from evenstep.partitions.handover.messages import Chunk
+from evenstep.partitions.handover.protocol import Chunk
 
 LONGEST_DELAY = 20.0
 """The longest delay of an answer in seconds, however little bandwidth there is."""

@@ -17,8 +17,8 @@ from evenstep.manager import wire
 from evenstep.manager.idl import load_types
 from evenstep.manager.line import Callee
 from evenstep.manager.pieces import Octets, encode_pieces
-from evenstep.partitions.handover import messages
-from evenstep.partitions.handover.messages import Envelope, Message
+from evenstep.partitions.handover import protocol
+from evenstep.partitions.handover.protocol import Envelope, Message
 
 VERSION = 1
 """The version of `agent.thrift` that this agent and this manager speak."""
@@ -30,20 +30,20 @@ MAX_SAMPLES = 100_000
 """Samples of a hand-over, and of an answer that lists them."""
 
 KINDS: dict[str, type[Message]] = {
-    "beginning": messages.Begin,
-    "commit": messages.Commit,
-    "cancel": messages.Cancel,
-    "ready": messages.Ready,
-    "done": messages.Done,
-    "failed": messages.Failed,
-    "offer": messages.Offer,
-    "chunk": messages.Chunk,
-    "given": messages.Given,
-    "withdrawn": messages.Withdrawn,
-    "wanted": messages.Wanted,
-    "staged": messages.Staged,
-    "refused": messages.Refused,
-    "adopted": messages.Adopted,
+    "beginning": protocol.Begin,
+    "commit": protocol.Commit,
+    "cancel": protocol.Cancel,
+    "ready": protocol.Ready,
+    "done": protocol.Done,
+    "failed": protocol.Failed,
+    "offer": protocol.Offer,
+    "chunk": protocol.Chunk,
+    "given": protocol.Given,
+    "withdrawn": protocol.Withdrawn,
+    "wanted": protocol.Wanted,
+    "staged": protocol.Staged,
+    "refused": protocol.Refused,
+    "adopted": protocol.Adopted,
 }
 """The messages, by the names of their fields in an Envelope of `agent.thrift`."""
 
@@ -89,7 +89,7 @@ def seal(value: Any) -> Any:
 def seal_pieces(value: Any) -> list[Octets]:
     """Return the arguments of a call that takes one sealed struct, in pieces.
 
-    >>> envelope = to_struct(Envelope("w0", "w1", messages.Given("m1-0")))
+    >>> envelope = to_struct(Envelope("w0", "w1", protocol.Given("m1-0")))
     >>> arguments = types().PartitionAgent.deliver_args(envelope=seal(envelope))
     >>> b"".join(seal_pieces(envelope)) == wire.encode_body(arguments)
     True

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evenstep.partitions.handover.messages import (
+from evenstep.partitions.handover.protocol import (
     MANAGER,
     Adopted,
     Begin,
@@ -17,13 +17,15 @@ from evenstep.partitions.handover.messages import (
     Given,
     Message,
     Offer,
+    Reaction,
     Ready,
     Refused,
     Staged,
     Wanted,
     Withdrawn,
+    num_chunks,
+    wrong_terms,
 )
-from evenstep.partitions.handover.protocol import Reaction, num_chunks, wrong_terms
 
 
 @dataclass(frozen=True)

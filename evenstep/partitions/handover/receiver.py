@@ -6,18 +6,21 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from evenstep.partitions.handover.messages import (
+from evenstep.partitions.handover.protocol import (
     Adopted,
     Chunk,
     Given,
     Message,
     Offer,
+    Reaction,
     Refused,
     Staged,
     Wanted,
     Withdrawn,
+    chunk_checksum,
+    num_chunks,
+    wrong_terms,
 )
-from evenstep.partitions.handover.protocol import Reaction, chunk_checksum, num_chunks, wrong_terms
 
 WINDOW = 4
 """Chunks in transit at the same time; each one on disk lets the receiver ask for the next."""

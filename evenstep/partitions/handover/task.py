@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from evenstep.core.arrays import Ints
 from evenstep.errors import InvalidSetting
-from evenstep.partitions.handover.messages import (
+from evenstep.partitions.handover.protocol import (
     Adopted,
     Begin,
     Cancel,
@@ -24,11 +24,11 @@ from evenstep.partitions.handover.messages import (
     Failed,
     Given,
     Message,
+    Reaction,
     Ready,
     Refused,
     Withdrawn,
 )
-from evenstep.partitions.handover.protocol import Reaction
 from evenstep.partitions.rules.choice import assign_samples
 from evenstep.partitions.rules.plan import plan_migration, targets_when
 

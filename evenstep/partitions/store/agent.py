@@ -14,16 +14,18 @@ import numpy as np
 from evenstep.errors import PartitionError
 from evenstep.partitions.handover import giver, receiver
 from evenstep.partitions.handover.giver import GiverRecord
-from evenstep.partitions.handover.messages import (
+from evenstep.partitions.handover.protocol import (
     Begin,
     Chunk,
     Envelope,
     Given,
     Message,
     Offer,
+    Reaction,
     Withdrawn,
+    chunk_checksum,
+    chunk_of,
 )
-from evenstep.partitions.handover.protocol import Reaction, chunk_checksum, chunk_of
 from evenstep.partitions.handover.receiver import ReceiverRecord
 from evenstep.partitions.store.blocks import chunk_name, is_chunk, stored_chunks
 from evenstep.partitions.store.index import Index

@@ -14,8 +14,7 @@ from numpy.typing import ArrayLike
 
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.handover import task
-from evenstep.partitions.handover.messages import MANAGER, Envelope, Failed, Message
-from evenstep.partitions.handover.protocol import Reaction
+from evenstep.partitions.handover.protocol import MANAGER, Envelope, Failed, Message, Reaction
 from evenstep.partitions.handover.task import (
     CHUNK_SIZE,
     Holding,

@@ -8,7 +8,7 @@ from evenstep.errors import InvalidSetting, Refused
 from evenstep.partitions.agents.agent_calls import LONGEST_SILENCE, AgentCalls
 from evenstep.partitions.agents.process_limits import BURST, Bandwidth
 from evenstep.partitions.agents.thrift_messages import MAX_SAMPLES, from_struct
-from evenstep.partitions.handover.messages import (
+from evenstep.partitions.handover.protocol import (
     MANAGER,
     Begin,
     Cancel,

@@ -19,7 +19,7 @@ from evenstep.manager.line import Line, Where
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.remote_agent import RemoteAgent
 from evenstep.partitions.agents.thrift_messages import AGENT, types
-from evenstep.partitions.handover.messages import MANAGER, Begin, Envelope
+from evenstep.partitions.handover.protocol import MANAGER, Begin, Envelope
 from evenstep.partitions.store import Partition, create_partitions
 from tests.manager.test_access import make_certificate
 from tests.manager.test_fuzz import framed, garbage

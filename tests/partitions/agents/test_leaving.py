@@ -6,7 +6,7 @@ import pytest
 
 from evenstep.cli.main import main
 from evenstep.errors import InvalidSetting
-from evenstep.partitions.handover.messages import MANAGER, Begin, Envelope
+from evenstep.partitions.handover.protocol import MANAGER, Begin, Envelope
 from evenstep.partitions.store import Partition, verify
 from tests.partitions.agents.agents import migration, serving
 from tests.partitions.store.folders import NUM_SAMPLES, three_partitions

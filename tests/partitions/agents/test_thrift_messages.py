@@ -13,7 +13,7 @@ from evenstep.partitions.agents.thrift_messages import (
     types,
     unseal,
 )
-from evenstep.partitions.handover import messages as m
+from evenstep.partitions.handover import protocol as m
 
 MESSAGES: list[m.Message] = [
     m.Begin("h", "w1", (3, 2**40), 2),

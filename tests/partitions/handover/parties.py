@@ -7,8 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evenstep.partitions.handover import giver, receiver, task
-from evenstep.partitions.handover.messages import MANAGER, Begin, Chunk, Envelope, Offer
-from evenstep.partitions.handover.protocol import Reaction, chunk_checksum, chunk_of
+from evenstep.partitions.handover.protocol import (
+    MANAGER,
+    Begin,
+    Chunk,
+    Envelope,
+    Offer,
+    Reaction,
+    chunk_checksum,
+    chunk_of,
+)
 from evenstep.partitions.handover.task import Task
 
 GIVER, RECEIVER = "w0", "w1"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from evenstep.partitions.handover import giver, receiver, task
-from evenstep.partitions.handover.messages import (
+from evenstep.partitions.handover.protocol import (
     MANAGER,
     Begin,
     Cancel,
@@ -23,13 +23,14 @@ from evenstep.partitions.handover.messages import (
     Envelope,
     Failed,
     Offer,
+    Reaction,
     Ready,
     Refused,
     Staged,
     Wanted,
     Withdrawn,
+    chunk_checksum,
 )
-from evenstep.partitions.handover.protocol import Reaction, chunk_checksum
 from tests.partitions.handover.parties import (
     GIVER,
     GIVERS_OWN,

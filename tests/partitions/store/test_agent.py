@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from evenstep.partitions.handover import task
-from evenstep.partitions.handover.messages import MANAGER, Begin, Commit, Envelope
+from evenstep.partitions.handover.protocol import MANAGER, Begin, Commit, Envelope
 from evenstep.partitions.handover.task import Task
 from evenstep.partitions.store import Agent, Partition, carry_out, verify
 from tests.partitions.store.folders import content, three_partitions

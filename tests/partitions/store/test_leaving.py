@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import InvalidSetting
-from evenstep.partitions.handover.messages import Adopted, Begin, Commit, Envelope, Given, Staged
+from evenstep.partitions.handover.protocol import Adopted, Begin, Commit, Envelope, Given, Staged
 from evenstep.partitions.rules.plan import targets_when
 from evenstep.partitions.store import Agent, Partition, carry_out, plan_tasks, settle_lost, verify
 from tests.partitions.store.folders import NUM_SAMPLES, content, three_partitions

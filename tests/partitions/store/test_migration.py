@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import InvalidSetting
-from evenstep.partitions.handover.messages import Chunk
+from evenstep.partitions.handover.protocol import Chunk
 from evenstep.partitions.handover.task import Task
 from evenstep.partitions.store import (
     Agent,
