@@ -1,8 +1,8 @@
-"""Migration under training: when it begins, that it goes on beside, and when all hear of its end.
+"""Migration under training: when it begins, and when all workers change over.
 
 Every worker asks the same rule about the same batch sizes, so all know when a migration begins.
-Worker 0 has it carried out beside the training; once it is over, its number rides on the gradient
-exchange, and all workers change over at the boundary that follows, with a sign for what came of it.
+Worker 0 carries it out in a background process; once it is over, its number rides on the gradient
+exchange, and all workers change over at the boundary that follows. The sign says if it succeeded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Carrier(Protocol):
-    """Carries migrations out, beside the training; worker 0 has one."""
+    """Carries out migrations in the background; worker 0 has one."""
 
     def begin(self, sizes: Ints, number: int) -> None:
         """Begin to make partitions as large as these sizes."""
@@ -34,11 +34,11 @@ class Carrier(Protocol):
 
     @property
     def outcome(self) -> MigrationOutcome | None:
-        """What became of what was begun last; None while it goes on."""
+        """The outcome of the last migration, or None while one is running."""
         ...
 
     def close(self) -> None:
-        """End all that runs beside."""
+        """End the background process."""
         ...
 
 
@@ -121,7 +121,7 @@ class LocalMigration:
         return self._heard > 0
 
     def end(self, sizes: Ints, caps: Ints | None, problem: str) -> str:
-        """Count anew from these partition sizes, and return what to say about the end."""
+        """Restart counting from these partition sizes, and return a note about the end."""
         self._under_way = False
         self._agent.revive()
         self._state = self._rule.init(sizes)
@@ -147,7 +147,7 @@ class LocalMigration:
         self._state = state
 
     def close(self) -> None:
-        """End what runs beside; what is under way is finished when training begins again."""
+        """End the background processes; an open migration is finished when training starts again."""
         if self._carrier is not None:
             self._carrier.close()
         self._agent.close()

@@ -48,6 +48,7 @@ def parse_settings(arguments: Sequence[str]) -> AgentSettings | MigrationSetting
     >>> parse_settings(["serve", '{"folder": "data/worker-0"}']).folder
     'data/worker-0'
     """
+    kinds: dict[str, type[AgentSettings] | type[MigrationSettings]]
     kinds = {"serve": AgentSettings, "migrate": MigrationSettings}
     try:
         kind, settings = arguments
