@@ -147,7 +147,7 @@ class LocalMigration:
         self._state = state
 
     def close(self) -> None:
-        """End the background processes; an open migration is finished when training starts again."""
+        """End the background processes; the next training finishes an open migration."""
         if self._carrier is not None:
             self._carrier.close()
         self._agent.close()
