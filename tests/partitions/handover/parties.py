@@ -41,7 +41,7 @@ class Disks:
 
     @property
     def receivers_index(self) -> frozenset[int]:
-        """What is listed, and what is staged and given: the definition of hand_over.py."""
+        """What is listed, and what is staged and given: the definition of protocol.py."""
         adopted = self.receiver is not None and self.receiver.phase == "adopted"
         staged = self.receiver is not None and self.receiver.phase == "staged"
         given = self.giver is not None and self.giver.phase == "given"
