@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -36,9 +38,10 @@ import psutil
 from benchmarks.report import Row, progress, show
 from evenstep.core.arrays import Floats
 from evenstep.manager.line import Where
-from evenstep.migration import Migration, RemoteAgent
-from evenstep.partition.task import BANDWIDTH
-from evenstep.partition_store import Partition, create_partitions
+from evenstep.partitions import Partition, create_partitions
+from evenstep.partitions.agents.driver import Migration
+from evenstep.partitions.agents.remote_agent import RemoteAgent
+from evenstep.partitions.agents.settings import BANDWIDTH, AgentSettings
 
 TO_REACH = 1.05
 WINDOW = 0.5
@@ -131,13 +134,18 @@ def _partitions(folder: Path, bandwidth: float) -> list[Path]:
 
 @contextlib.contextmanager
 def _agent(folder: Path, bandwidth: float) -> Iterator[tuple[psutil.Process, str]]:
-    words = ["partition", "serve", folder, "--listen", "127.0.0.1:0", "--bandwidth", bandwidth]
+    settings = AgentSettings(str(folder), "127.0.0.1:0", bandwidth)
+    arguments = ["serve", json.dumps(asdict(settings))]
     with subprocess.Popen(
-        [sys.executable, "-m", "evenstep", *map(str, words)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "evenstep.partitions.agents", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None
-            yield psutil.Process(process.pid), process.stdout.readline().split(" on ")[1].strip()
+            listening = json.loads(process.stdout.readline())["listening"]
+            yield psutil.Process(process.pid), listening["address"]
         finally:
             process.send_signal(signal.SIGCONT)
             process.terminate()

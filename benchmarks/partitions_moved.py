@@ -26,8 +26,7 @@ from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
-from evenstep.partition import MigrationRule, plan_migration, target_sizes
-from evenstep.partition.dealing import deal_mixed
+from evenstep.partitions import MigrationRule, deal_mixed, plan_migration, target_sizes
 
 
 class Case(NamedTuple):

@@ -20,9 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from evenstep.partition import MigrationRule
-from evenstep.partition.dealing import deal_by_class
-from evenstep.partition_store import create_partitions
+from evenstep.partitions import MigrationRule, create_partitions, deal_by_class
 from evenstep.pytorch import Balancer
 from sklearn.datasets import load_digits
 from torch import nn

@@ -19,8 +19,13 @@ from evenstep.engines.experiment import Experiment
 from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.run import Run
 from evenstep.engines.simulation import Setup
-from evenstep.partition import MigrationRule, plan_migration, target_sizes
-from evenstep.partition.dealing import deal_by_class, deal_mixed
+from evenstep.partitions import (
+    MigrationRule,
+    deal_by_class,
+    deal_mixed,
+    plan_migration,
+    target_sizes,
+)
 
 if TYPE_CHECKING:
     from evenstep.workloads.workload import Workload

@@ -63,7 +63,7 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     metadata = f"evenstep-{evenstep.__version__}.dist-info"
     assert {name.partition("/")[0] for name in names} == {"evenstep", metadata}
     assert {"evenstep/py.typed", "evenstep/manager/manager.thrift"} <= set(names)
-    assert "evenstep/migration/agent.thrift" in names
+    assert "evenstep/partitions/agents/agent.thrift" in names
     page = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/dashboard/assets/*")}
     assert "evenstep/dashboard/assets/main.js" in page <= set(names)
     data = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/clusters/data/*")}

@@ -41,9 +41,9 @@ from evenstep.cli.partition_agents import (
 from evenstep.cli.partition_data import arrays_of, label_of
 from evenstep.cli.partition_view import print_migration, print_partitions, print_verification
 from evenstep.errors import InvalidSetting
-from evenstep.partition.dealing import deal_by_class, deal_mixed
-from evenstep.partition.task import CHUNK_SIZE
-from evenstep.partition_store import (
+from evenstep.partitions.handover.task import CHUNK_SIZE
+from evenstep.partitions.rules.partitioning import deal_by_class, deal_mixed
+from evenstep.partitions.store import (
     Partition,
     carry_out,
     create_partitions,
@@ -52,8 +52,8 @@ from evenstep.partition_store import (
     settle_lost,
     verify,
 )
-from evenstep.partition_store.blocks import BLOCKS
-from evenstep.partition_store.index import FILE
+from evenstep.partitions.store.blocks import BLOCKS
+from evenstep.partitions.store.index import FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

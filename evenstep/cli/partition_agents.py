@@ -6,30 +6,25 @@ Thrift is loaded when it is needed: partitions on one machine do without.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
 import sys
-import uuid
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evenstep.cli.arguments import count, positive, whole
 from evenstep.cli.partition_view import print_migration
-from evenstep.cli.stopping import terminate_at_eof
 from evenstep.errors import InvalidSetting
-from evenstep.partition.task import BANDWIDTH
+from evenstep.partitions.agents.process_limits import terminate_at_eof
+from evenstep.partitions.agents.settings import (
+    BANDWIDTH,
+    DEFAULT_ADDRESS,
+    NICE,
+    PATIENCE,
+    AgentSettings,
+    MigrationSettings,
+)
 
 if TYPE_CHECKING:
-    from evenstep.migration.progress import Progress
-    from evenstep.migration.serving import Options
-
-DEFAULT_PORT = 7413
-DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-DEFAULT_NICE = 15
-"""With it a thread gets 3 % of a core that another wants for itself."""
-
-_log = logging.getLogger(__name__)
+    from evenstep.partitions.agents.driver import Progress
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +41,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=BANDWIDTH,
         metavar="BYTES_PER_S",
-        help="each way; default: %(default)g, which training beside it hardly feels",
+        help="each way; default: %(default)g, which hardly slows a training down",
     )
     bandwidth.add_argument(
         "--unlimited", dest="bandwidth", action="store_const", const=None, help="no limit"
@@ -54,8 +49,8 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nice",
         type=whole,
-        default=DEFAULT_NICE,
-        help="how far it steps back behind other processes, 0 to 19; default: %(default)d",
+        default=NICE,
+        help="by how much it lowers its priority, 0 to 19; default: %(default)d",
     )
     parser.add_argument("--quota", type=count, metavar="BYTES", help="a new one, for the rows")
     parser.add_argument("--token-file", metavar="FILE", help="the token that all agents share")
@@ -82,7 +77,7 @@ def add_agents_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--patience",
         type=positive,
-        default=60.0,
+        default=PATIENCE,
         metavar="SECONDS",
         help="without progress, until the migration is called off; default: %(default)g",
     )
@@ -93,7 +88,7 @@ def _add_until_eof(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--until-eof",
         action="store_true",
-        help="end when standard input does, as when whoever started this is gone",
+        help="end when standard input does, as when the program that started this is gone",
     )
 
 
@@ -114,94 +109,58 @@ def parse_batch_sizes(text: str | None, num_workers: int) -> list[int] | None:
 
 
 def serve_partition(args: argparse.Namespace) -> int:
-    """Run the agent of a partition until it is told to stop."""
-    from evenstep.manager.access import check_exposure
+    """Run the agent of a partition until a signal stops it."""
     from evenstep.manager.logs import set_up
-    from evenstep.migration.courtesy import keep_memory, step_back
-    from evenstep.migration.serving import serve
+    from evenstep.partitions.agents.agent_server import run_agent
 
-    options = _options(args)
     if args.until_eof:
         terminate_at_eof()
     set_up("text")
-    warning = check_exposure(
-        options.listen[0],
-        options.token is not None,
-        options.tls is not None,
-        args.insecure,
-        "take and change samples",
-        "an agent",
+    settings = AgentSettings(
+        folder=str(args.folder),
+        listen=args.listen,
+        bandwidth=args.bandwidth,
+        nice=args.nice,
+        quota=args.quota,
+        token_file=args.token_file,
+        tls_cert=args.tls_cert,
+        tls_key=args.tls_key,
+        tls_ca=args.tls_ca,
+        insecure=args.insecure,
     )
-    if warning is not None:
-        _log.warning("%s", warning)
-    step_back(args.nice)
-    keep_memory()
-    asyncio.run(serve(options, lambda text: print(f"evenstep partition: {text}", flush=True)))
+    run_agent(settings, lambda name, address: _say(f"{name} on {address}"))
+    _say("stopped")
     return 0
 
 
 def migrate_between_agents(args: argparse.Namespace) -> int:
     """Move samples between the partitions of agents."""
-    from evenstep.manager.access import client_context, parse_address, read_token
-    from evenstep.manager.line import Where
-    from evenstep.migration import Migration, RemoteAgent
+    from evenstep.partitions.agents.migration_run import migrate
 
     if args.until_eof:
         terminate_at_eof()
-    token = read_token(args.token_file) if args.token_file else None
-    tls = client_context(args.tls_ca) if args.tls_ca else None
-    addresses = [_whole(*parse_address(text, DEFAULT_PORT)) for text in args.agents.split(",")]
-    sizes = parse_batch_sizes(args.sizes, len(addresses))
-    agents = [RemoteAgent(Where(address, token, tls)) for address in addresses]
-    with ExitStack() as stack:
-        for agent in agents:
-            stack.callback(agent.close)
-        migration = stack.enter_context(Migration(agents, args.patience, _show_progress))
-        if not args.dry_run:
-            migration.settle_lost(args.lost)
-        before = () if args.dry_run else migration.finish()
-        name, leaving = uuid.uuid4().hex[:12], args.leaving
-        tasks = (
-            ()
-            if any(not task.final for task in before)
-            else migration.plan(sizes, name, args.minimum, args.seed, args.chunk_size, leaving)
-        )
-        if not args.dry_run:
-            tasks = migration.carry_out(tasks)
-            if args.compact:
-                migration.compact()
-        print_migration((*before, *tasks), migration.sizes, args.dry_run, args.json)
-    moved = all(task.phase == "done" for task in tasks) and all(task.final for task in before)
-    return 0 if moved or args.dry_run else 1
-
-
-def _options(args: argparse.Namespace) -> Options:
-    from evenstep.manager.access import (
-        client_context,
-        listening_context,
-        parse_address,
-        read_token,
+    agents = args.agents.split(",")
+    settings = MigrationSettings(
+        agents=agents,
+        batch_sizes=parse_batch_sizes(args.sizes, len(agents)),
+        leaving=args.leaving,
+        lost=args.lost,
+        minimum=args.minimum,
+        seed=args.seed,
+        chunk_size=args.chunk_size,
+        dry_run=args.dry_run,
+        compact=args.compact,
+        patience=args.patience,
+        token_file=args.token_file,
+        tls_ca=args.tls_ca,
     )
-    from evenstep.migration.serving import Options
-
-    if (args.tls_cert is None) != (args.tls_key is None):
-        raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
-    authority = args.tls_ca or args.tls_cert
-    safe = bool(args.token_file and args.tls_cert)
-    return Options(
-        folder=args.folder,
-        listen=parse_address(args.listen, DEFAULT_PORT),
-        bandwidth=args.bandwidth,
-        quota=args.quota,
-        token=read_token(args.token_file) if args.token_file else None,
-        tls=listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None,
-        peer_tls=client_context(authority) if authority else None,
-        only_loopback=not (safe or args.insecure),
-    )
+    result = migrate(settings, _show_progress)
+    print_migration(result.tasks, result.sizes, args.dry_run, args.json)
+    return 0 if result.succeeded else 1
 
 
-def _whole(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+def _say(text: str) -> None:
+    print(f"evenstep partition: {text}", flush=True)
 
 
 def _show_progress(progress: Progress) -> None:

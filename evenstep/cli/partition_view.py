@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.partition.task import Task
-from evenstep.partition_store import Partition, Verification
+from evenstep.partitions.handover.task import Task
+from evenstep.partitions.store import Partition, Verification
 
 
 def print_json(value: object) -> None:
@@ -93,6 +93,6 @@ def _hand_over(task: Task, dry: bool) -> dict[str, Any]:
         "giver": task.giver,
         "receiver": task.receiver,
         "samples": len(task.samples),
-        "outcome": "planned" if dry else task.phase if task.final else "open",
+        "outcome": "planned" if dry else task.outcome,
         "reason": task.reason,
     }

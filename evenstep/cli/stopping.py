@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -69,17 +68,3 @@ def told_to_stop() -> Iterator[None]:
     finally:
         for each in heard:
             signal.signal(each, before[each])
-
-
-def terminate_at_eof() -> None:
-    """Be terminated when standard input ends: the pipe of whoever started this process."""
-
-    def wait() -> None:
-        # Not by sys.stdin, whose lock must not be held when the interpreter ends. One that is
-        # closed, or hung up, has ended too.
-        with suppress(OSError):
-            while os.read(0, 4096):
-                pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, name="until-eof", daemon=True).start()

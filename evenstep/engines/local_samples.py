@@ -15,9 +15,9 @@ import numpy as np
 from evenstep.core.arrays import Floats, Ints, require
 from evenstep.engines.samples import OwnStreams, Samples
 from evenstep.errors import InvalidSetting
-from evenstep.partition import MigrationPlan, MigrationRule, Traversals
-from evenstep.partition.holdings import Holdings
-from evenstep.partition.importance import counted_samples
+from evenstep.partitions import MigrationPlan, MigrationRule, Traversals
+from evenstep.partitions.rules.choice import Holdings
+from evenstep.partitions.rules.traversals import counted_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ def counted(samples: Samples, sizes: Ints) -> Ints:
 def migration_time(plan: MigrationPlan, sample_bytes: float, bandwidth: Floats) -> float:
     """Return how long a migration takes: what the busiest line has to carry, at its bandwidth.
 
-    >>> from evenstep.partition import plan_migration
+    >>> from evenstep.partitions import plan_migration
     >>> plan = plan_migration([200, 200, 200], [100, 150, 350])
     >>> migration_time(plan, sample_bytes=10.0, bandwidth=np.array([50.0, 100.0, 100.0]))
     20.0

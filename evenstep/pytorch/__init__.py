@@ -8,8 +8,8 @@ Where each worker has samples of its own, `balancer.local_loader(partition)` rea
 with `fully_shard` (FSDP2) goes into a `ShardedBalancer`, and its loss through `weigh`.
 """
 
+from evenstep.pytorch.background_processes import Serving
 from evenstep.pytorch.balancer import Balancer
-from evenstep.pytorch.beside import Serving
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.sharded import ShardedBalancer

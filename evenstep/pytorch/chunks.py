@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from evenstep.partition.stream import Stream
+from evenstep.partitions.rules.traversals import SampleStream
 from evenstep.pytorch.fetching import Key, Packing, Samples
 
 
@@ -41,7 +41,7 @@ class Chunks:
     def __init__(
         self,
         dataset: Any,
-        stream: Stream,
+        stream: SampleStream,
         packing: Packing,
         size: Callable[[], int],
         num_workers: int,
@@ -113,7 +113,7 @@ class _Pack:
 class _Ahead:
     """The batch sampler of the loading processes: chunks that end where batches will."""
 
-    def __init__(self, stream: Stream, window: _Window, size: Callable[[], int]) -> None:
+    def __init__(self, stream: SampleStream, window: _Window, size: Callable[[], int]) -> None:
         self._stream, self._window, self._size = stream, window, size
 
     def __iter__(self) -> Iterator[list[Key]]:

@@ -1,4 +1,4 @@
-"""The carrier of migrations under training: agents of all workers, and a manager now and then."""
+"""The carrier of migrations under training: agents of all workers, and a process per migration."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 from evenstep.core.arrays import Ints
 from evenstep.errors import EvenstepError, InvalidSetting
-from evenstep.manager.access import client_context, is_loopback, parse_address, read_token
-from evenstep.pytorch.beside import AgentBeside, MigrationBeside, Outcome, Serving
+from evenstep.manager.access import is_loopback, parse_address
+from evenstep.partitions.handover.task import MigrationOutcome
+from evenstep.pytorch.background_processes import AgentProcess, MigrationProcess, Serving
 from evenstep.training.meeting import Meeting, tell
 
 _PATIENCE = 15.0
@@ -20,34 +21,36 @@ class AgentCarrier:
 
     def __init__(self, agents: list[str], serving: Serving, seed: int) -> None:
         self._agents, self._serving, self._seed = agents, serving, seed
-        self._migration: MigrationBeside | None = None
+        self._migration: MigrationProcess | None = None
 
     def begin(self, sizes: Ints, number: int) -> None:
         """Begin to make partitions as large as these sizes."""
         self.close()
-        words = self._serving.migrate_words(self._agents, sizes.tolist(), self._seed + number)
-        self._migration = MigrationBeside(words)
+        settings = self._serving.migration(self._agents, sizes.tolist(), self._seed + number)
+        self._migration = MigrationProcess(settings)
 
     @property
-    def outcome(self) -> Outcome | None:
-        """What became of what was begun last; None while it goes on."""
+    def outcome(self) -> MigrationOutcome | None:
+        """The outcome of the last migration, or None while one is running."""
         return None if self._migration is None else self._migration.outcome
 
     def close(self) -> None:
-        """Leave what goes on where it is."""
+        """Stop a running migration where it is."""
         migration, self._migration = self._migration, None
         if migration is not None:
             migration.close()
 
 
-def start_agents(folder: Path, serving: Serving, meeting: Meeting) -> tuple[AgentBeside, list[str]]:
+def start_agents(
+    folder: Path, serving: Serving, meeting: Meeting
+) -> tuple[AgentProcess, list[str]]:
     """Start this worker's agent, and return the addresses of all workers'; all must call it.
 
-    What an earlier training has left unfinished is finished before anybody goes on.
+    Hand-overs that an earlier training left open are finished before any worker continues.
     """
     agent, problem = None, ""
     try:
-        agent = AgentBeside(folder, serving)
+        agent = AgentProcess(folder, serving)
     except (EvenstepError, OSError) as error:
         problem = str(error)
     try:
@@ -83,14 +86,12 @@ def _check_reachable(hosts: list[str], addresses: list[str]) -> None:
 
 
 def _finish(addresses: list[str], serving: Serving) -> str:
-    """Finish what an earlier training has begun; return why that is not possible, if so."""
-    from evenstep.manager.line import Where
-    from evenstep.migration import Migration, RemoteAgent
+    """Finish what an earlier training has begun; return the problem, if there is one."""
+    from evenstep.partitions.agents.driver import Migration
+    from evenstep.partitions.agents.migration_run import remote_agents
 
     try:
-        token = read_token(serving.token_file) if serving.token_file else None
-        tls = client_context(serving.authority) if serving.authority else None
-        agents = [RemoteAgent(Where(address, token, tls)) for address in addresses]
+        agents = remote_agents(addresses, serving.token_file, serving.authority)
         with Migration(agents, min(serving.patience, _PATIENCE)) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
             in_transit = manager.in_transit

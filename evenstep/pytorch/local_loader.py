@@ -17,10 +17,8 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 
 from evenstep.core.arrays import Ints
 from evenstep.core.dealing import num_iterations
-from evenstep.partition.importance import counted_samples
-from evenstep.partition.reading import Reading
-from evenstep.partition.rule import MigrationState
-from evenstep.partition.traversals import Traversals
+from evenstep.partitions.rules.rule import MigrationState
+from evenstep.partitions.rules.traversals import ReadingPosition, Traversals, counted_samples
 from evenstep.pytorch.chunks import Chunks
 from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader import check_loading
@@ -39,7 +37,7 @@ class _Begun:
     position: int
     iteration: int
     """Of the whole training."""
-    reading: Reading
+    reading: ReadingPosition
     rule: MigrationState | None
 
 
@@ -71,7 +69,7 @@ class LocalLoader:
         self._num_workers, self._loading = num_workers, loading
         self._migration = migration
         self._samples = everybody.samples
-        self._reading = Reading.of(everybody.sizes, everybody.digests)
+        self._reading = ReadingPosition.of(everybody.sizes, everybody.digests)
         self._epoch = self._position = 0
         self._begun: _Begun | None = None
         self._open(snapshot)
@@ -150,9 +148,9 @@ class LocalLoader:
         all begin a traversal of what they have, in an order that was not used yet.
         """
         check_place(state, {"seed": self._seed})
-        then, now = Reading.restored(state["reading"]), self._reading
+        then, now = ReadingPosition.restored(state["reading"]), self._reading
         same = then.has(now.sizes, now.digests)
-        self._reading = then if same else then.anew(now.sizes, now.digests)
+        self._reading = then if same else then.restart(now.sizes, now.digests)
         if self._migration is not None and same and state["rule"] is not None:
             self._migration.go_back(restored(state["rule"], now.sizes))
         self._epoch, self._position, self._begun = state["epoch"], state["position"], None
@@ -209,7 +207,7 @@ class LocalLoader:
         if problem or snapshot is None:
             return migration.end(self.sizes, None, f"training goes on with what it has, {problem}")
         if not self._reading.has(everybody.sizes, everybody.digests):
-            self._reading = self._reading.anew(everybody.sizes, everybody.digests)
+            self._reading = self._reading.restart(everybody.sizes, everybody.digests)
             self._open(snapshot)
             # Loading processes start anew, and nothing was fetched ahead.
             self._lent.spoil()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evenstep.errors import InvalidSetting
-from evenstep.partition import MigrationRule
-from evenstep.pytorch.beside import Serving
+from evenstep.partitions import MigrationRule
+from evenstep.pytorch.background_processes import Serving
 from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import Lent, LocalMigration
@@ -42,7 +42,7 @@ def make_local_loader(
         )
     if local.folder is None:
         raise InvalidSetting(
-            "samples can migrate between partitions on disk (evenstep.partition_store), "
+            "samples can migrate between partitions on disk (evenstep.partitions.Partition), "
             f"got a rule for {type(source).__name__}"
         )
     serving = serving or Serving()

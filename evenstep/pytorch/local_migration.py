@@ -1,8 +1,8 @@
-"""Migration under training: when it begins, that it goes on beside, and when all hear of its end.
+"""Migration under training: when it begins, and when all workers change over.
 
 Every worker asks the same rule about the same batch sizes, so all know when a migration begins.
-Worker 0 has it carried out beside the training; once it is over, its number rides on the gradient
-exchange, and all workers change over at the boundary that follows, with a sign for what came of it.
+Worker 0 carries it out in a background process; once it is over, its number rides on the gradient
+exchange, and all workers change over at the boundary that follows. The sign says if it succeeded.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evenstep.core.arrays import Floats, Ints, frozen
-from evenstep.partition import MigrationRule
-from evenstep.partition.rule import MigrationState
-from evenstep.partition.traversals import Traversals
-from evenstep.pytorch.beside import AgentBeside, Outcome
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.handover.task import MigrationOutcome
+from evenstep.partitions.rules.rule import MigrationState
+from evenstep.partitions.rules.traversals import Traversals
+from evenstep.pytorch.background_processes import AgentProcess
 from evenstep.pytorch.rider import Seat
 from evenstep.training.meeting import Meeting
 
@@ -25,19 +26,19 @@ _log = logging.getLogger(__name__)
 
 
 class Carrier(Protocol):
-    """Carries migrations out, beside the training; worker 0 has one."""
+    """Carries out migrations in the background; worker 0 has one."""
 
     def begin(self, sizes: Ints, number: int) -> None:
         """Begin to make partitions as large as these sizes."""
         ...
 
     @property
-    def outcome(self) -> Outcome | None:
-        """What became of what was begun last; None while it goes on."""
+    def outcome(self) -> MigrationOutcome | None:
+        """The outcome of the last migration, or None while one is running."""
         ...
 
     def close(self) -> None:
-        """End all that runs beside."""
+        """End the background process."""
         ...
 
 
@@ -65,7 +66,7 @@ class LocalMigration:
         sizes: Ints,
         caps: Ints,
         carrier: Carrier | None,
-        agent: AgentBeside,
+        agent: AgentProcess,
     ) -> None:
         """`carrier` is worker 0's, `agent` that of this worker's partition."""
         self._rule, self._caps = rule, caps
@@ -74,7 +75,7 @@ class LocalMigration:
         self.number = 0
         """How many were begun so far."""
         self._under_way = False
-        self._outcome: Outcome | None = None
+        self._outcome: MigrationOutcome | None = None
         self._heard = 0
 
     def say(self) -> float:
@@ -120,7 +121,7 @@ class LocalMigration:
         return self._heard > 0
 
     def end(self, sizes: Ints, caps: Ints | None, problem: str) -> str:
-        """Count anew from these partition sizes, and return what to say about the end."""
+        """Restart counting from these partition sizes, and return a note about the end."""
         self._under_way = False
         self._agent.revive()
         self._state = self._rule.init(sizes)
@@ -146,7 +147,7 @@ class LocalMigration:
         self._state = state
 
     def close(self) -> None:
-        """End what runs beside; what is under way is finished when training begins again."""
+        """End the background processes; the next training finishes an open migration."""
         if self._carrier is not None:
             self._carrier.close()
         self._agent.close()

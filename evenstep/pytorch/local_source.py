@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from evenstep.core.arrays import Ints, as_ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidSetting
-from evenstep.partition.digest import digest_of
-from evenstep.partition_store import Partition
+from evenstep.partitions.store import Partition
 from evenstep.pytorch.order import count_samples
 from evenstep.training.meeting import Meeting, tell
 
@@ -81,3 +82,19 @@ def read_and_tell(source: LocalSource, meeting: Meeting) -> tuple[Snapshot | Non
     sizes, digests, caps, problems = zip(*tell(meeting, mine), strict=True)
     first = next((problem for problem in problems if problem), "")
     return snapshot, Everybody(as_ints(sizes), as_ints(digests), as_ints(caps), first)
+
+
+def digest_of(samples: Ints) -> int:
+    """Return a digest of sample numbers, in whatever order; digests of parts add up, modulo 2^64.
+
+    >>> digest_of(np.array([3, 5])) == digest_of(np.array([5, 3])) != digest_of(np.array([4, 4]))
+    True
+    >>> parts = np.array([digest_of(np.arange(7)), digest_of(np.arange(7, 12))])
+    >>> int(parts.sum()) == digest_of(np.arange(12))
+    True
+    """
+    # The mixing function of SplitMix64.
+    mixed = samples.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return int((mixed ^ (mixed >> np.uint64(31))).sum().astype(np.int64))

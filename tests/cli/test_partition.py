@@ -8,8 +8,8 @@ import pytest
 
 from evenstep.cli.main import main
 from evenstep.cli.partition_agents import add_serve_arguments
-from evenstep.partition.task import BANDWIDTH
-from evenstep.partition_store import Partition
+from evenstep.partitions.agents.settings import BANDWIDTH
+from evenstep.partitions.store import Partition
 
 
 @pytest.fixture

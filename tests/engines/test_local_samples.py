@@ -12,8 +12,8 @@ from evenstep.engines.experiment import Experiment
 from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.simulation import Setup
 from evenstep.errors import InvalidSetting
-from evenstep.partition import MigrationRule, plan_migration, target_sizes
-from evenstep.partition.dealing import deal_by_class, deal_mixed
+from evenstep.partitions import MigrationRule, plan_migration, target_sizes
+from evenstep.partitions.rules.partitioning import deal_by_class, deal_mixed
 from evenstep.workloads.digits import softmax_digits
 from evenstep.workloads.workload import gradients
 from tests.engines.test_staleness import cluster_of

@@ -6,7 +6,7 @@ import pytest
 from benchmarks.partitions_clairvoyant import fewest_within, widest_gap
 from benchmarks.partitions_moved import CASES, run
 from evenstep.core.limits import Limits
-from evenstep.partition import plan_migration, target_sizes
+from evenstep.partitions import plan_migration, target_sizes
 
 
 def test_few_more_samples_move_than_have_to_where_speeds_are_stable():

@@ -10,9 +10,15 @@ from evenstep.errors import MalformedMessage
 from evenstep.manager import wire
 from evenstep.manager.endpoint import Bounds, Connection
 from evenstep.manager.pieces import LARGE, encode_pieces
-from evenstep.migration.idl import types
-from evenstep.migration.messages import from_struct, seal, seal_pieces, to_struct, unseal
-from evenstep.partition.messages import Chunk, Envelope
+from evenstep.partitions.agents.thrift_messages import (
+    from_struct,
+    seal,
+    seal_pieces,
+    to_struct,
+    types,
+    unseal,
+)
+from evenstep.partitions.handover.protocol import Chunk, Envelope
 from tests.manager.test_endpoint import Unread
 
 PAYLOAD = np.random.default_rng(0).integers(0, 256, 3 * LARGE, dtype=np.uint8)

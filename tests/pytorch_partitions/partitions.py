@@ -12,7 +12,7 @@ import numpy as np
 import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 
-from evenstep.partition_store import create_partitions
+from evenstep.partitions.store import create_partitions
 from evenstep.pytorch import Balancer, LocalLoader
 from tests.pytorch.setup import FEATURES, balanced, cycle, model_of
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from evenstep.partition.messages import Given
-from evenstep.pytorch.beside import Serving
+from evenstep.partitions.handover.protocol import Given
+from evenstep.pytorch.background_processes import Serving
 from evenstep.pytorch.local_carrier import _finish
-from tests.migration.agents import serving
-from tests.partition_store.folders import three_partitions
-from tests.partition_store.test_leaving import hand_over_until
+from tests.partitions.agents.agents import serving
+from tests.partitions.store.folders import three_partitions
+from tests.partitions.store.test_leaving import hand_over_until
 
 
 @pytest.mark.timeout(90)

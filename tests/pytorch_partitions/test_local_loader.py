@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.utils.data import TensorDataset
 
-from evenstep.partition import MigrationRule
-from evenstep.partition_store import Partition
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.store import Partition
 from evenstep.pytorch import Serving
 from tests.pytorch.setup import balanced, cycle, distance, exchange, gradients, model_of, net
 from tests.pytorch_partitions.partitions import endless, make, one_by_one, train_on, training

@@ -17,8 +17,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from evenstep.partition import MigrationRule
-from evenstep.partition_store import Partition, verify
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.store import Partition, verify
 from evenstep.pytorch import Serving
 from evenstep.runlog import read
 from tests.distributed.workers import Workers
@@ -207,8 +207,8 @@ def test_what_a_training_left_in_the_middle_is_finished_when_it_begins_again(wor
 START_AND_WAIT = """
 import os, sys, time
 from pathlib import Path
-from evenstep.pytorch.beside import AgentBeside, Serving
-agent = AgentBeside(Path(sys.argv[1]), Serving())
+from evenstep.pytorch.background_processes import AgentProcess, Serving
+agent = AgentProcess(Path(sys.argv[1]), Serving())
 child = os.fork()
 if child:
     print(agent.pid, child, flush=True)

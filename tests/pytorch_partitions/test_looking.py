@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 from evenstep.core.arrays import Floats
-from evenstep.partition import MigrationRule
-from evenstep.pytorch.beside import Outcome
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import Lent, LocalMigration
 from evenstep.pytorch.local_source import Everybody, Snapshot
@@ -54,7 +54,7 @@ class Twins:
         return np.stack([row, row])
 
 
-def looking(outcome: Outcome) -> tuple[LocalLoader, LocalMigration, list[str]]:
+def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, list[str]]:
     """Train until a migration has ended, and look at a batch; return whose time was spoilt, too."""
     balancer: Any = FirstOfTwo()
     fake: Any = Fake()
@@ -78,7 +78,7 @@ def looking(outcome: Outcome) -> tuple[LocalLoader, LocalMigration, list[str]]:
 
 
 def test_who_looks_does_not_forget_that_a_migration_has_failed():
-    loader, migration, spoilt = looking(Outcome(0, ("no room",), is_over=False))
+    loader, migration, spoilt = looking(MigrationOutcome(0, ("no room",), is_over=False))
     # The rule counts anew from here, as it does on workers that did not look.
     next(iter(loader))
     assert loader.num_migrations == 1
@@ -87,7 +87,7 @@ def test_who_looks_does_not_forget_that_a_migration_has_failed():
 
 
 def test_who_looks_begins_the_new_partition_with_the_same_batch():
-    loader, migration, spoilt = looking(Outcome(10, (), is_over=True))
+    loader, migration, spoilt = looking(MigrationOutcome(10, (), is_over=True))
     seen = [next(iter(loader))[0].tolist() for _ in range(2)]
     assert seen[0] == seen[1]
     assert min(seen[0]) >= 40

@@ -1,8 +1,7 @@
-"""What decides under a training, without one: the rider, and what runs beside."""
+"""What decides under a training, without one: the rider, and the background processes."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenstep.cli.partition_agents import add_serve_arguments
 from evenstep.errors import InvalidSetting
-from evenstep.partition import MigrationRule
-from evenstep.partition.task import BANDWIDTH
-from evenstep.pytorch.beside import MigrationBeside, Outcome, Serving
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.agents.settings import BANDWIDTH, MigrationSettings
+from evenstep.partitions.handover.task import MigrationOutcome
+from evenstep.pytorch.background_processes import MigrationProcess, Serving
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import LocalSource
 from evenstep.pytorch.rider import Seat
@@ -27,7 +26,7 @@ class Fake:
     """An agent and a carrier that do nothing."""
 
     def __init__(self) -> None:
-        self.outcome: Outcome | None = None
+        self.outcome: MigrationOutcome | None = None
         self.begun: list[Any] = []
         self.calls: list[str] = []
 
@@ -66,7 +65,7 @@ def test_all_workers_begin_and_end_together_by_what_worker_0_says():
     # Once, though the rule would have asked many times.
     assert fake.begun == [([60, 20], 1)]
     assert [worker.has_ended for worker in workers] == [None, None]
-    fake.outcome = Outcome(20, (), is_over=True)
+    fake.outcome = MigrationOutcome(20, (), is_over=True)
     assert [worker.has_ended for worker in workers] == [None, None]
     exchange(workers)
     assert [worker.has_ended for worker in workers] == [True, True]
@@ -82,7 +81,7 @@ def test_what_is_left_open_is_no_reason_to_change_over(caplog):
     for worker in workers:
         worker.observe(np.array([60, 2]))
         worker.begin_if_due()
-    fake.outcome = Outcome(3, ("w0 to w1: open",), is_over=False)
+    fake.outcome = MigrationOutcome(3, ("w0 to w1: open",), is_over=False)
     exchange(workers)
     assert [worker.has_ended for worker in workers] == [False, False]
     for worker in workers:
@@ -117,7 +116,7 @@ def test_a_checkpoint_has_what_the_rule_knows():
 
 def test_a_migration_that_cannot_even_begin_has_failed(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
-    migration = MigrationBeside(["partition", "migrate"])
+    migration = MigrationProcess(MigrationSettings(["127.0.0.1:1"]))
     assert migration.outcome is not None
     assert not migration.outcome.is_over
     assert "nothing" in migration.outcome.problems[0]
@@ -133,10 +132,8 @@ def test_a_migration_that_cannot_even_begin_has_failed(monkeypatch, tmp_path):
     ],
 )
 def test_an_agent_has_the_bandwidth_that_it_was_given(serving, bandwidth, insecure):
-    parser = argparse.ArgumentParser()
-    add_serve_arguments(parser)
-    given = parser.parse_args(serving.serve_words(Path("w0"))[2:])
-    assert (given.folder, given.bandwidth, given.insecure) == (Path("w0"), bandwidth, insecure)
+    given = serving.agent(Path("w0"))
+    assert (given.folder, given.bandwidth, given.insecure) == ("w0", bandwidth, insecure)
 
 
 def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_path):

@@ -5,7 +5,7 @@ works: the givers hand out copies that the receivers stage, and once all have th
 changes over to what it holds from then on. What is handed out goes from worker to worker through
 Ray's object store, and stays there: a worker that is restarted gets what it holds from it. So until
 the second step nothing has changed, and after it nothing can fail; hand-overs with records on
-disks, as between machines that keep their own (`evenstep.partition`), are not needed here.
+disks, as between machines that keep their own (`evenstep.partitions`), are not needed here.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from evenstep.engines.local_samples import LocalSamples
 from evenstep.engines.on_ray.calls import get
 from evenstep.engines.on_ray.start import ray_run
 from evenstep.errors import InvalidSetting
-from evenstep.partition import MigrationRule
-from evenstep.partition.dealing import deal_by_class
+from evenstep.partitions import MigrationRule
+from evenstep.partitions.rules.partitioning import deal_by_class
 from evenstep.workloads.svm import linear_svm
 from tests.engines.ray.injecting import Injected, send
 from tests.engines.ray.training import (

@@ -1,0 +1,76 @@
+"""SIGKILL of giver, receiver and manager at every phase: no sample is lost or doubled."""
+
+import signal
+from functools import partial
+
+import pytest
+
+from evenstep.partitions.store import Partition
+from tests.partitions.agents.agents import (
+    Command,
+    Crash,
+    CrashOfManager,
+    assert_whole,
+    in_background,
+    migration,
+    serving,
+)
+from tests.partitions.store.folders import NUM_SAMPLES, content, three_partitions
+
+PHASES = {"giver": ("offered", "given", "settled"), "receiver": ("staging", "staged", "adopted")}
+MOMENTS = ("before", "after")
+
+
+def sizes(folders):
+    return [len(Partition.open(folder)) for folder in folders]
+
+
+@pytest.mark.parametrize("who", PHASES)
+def test_killed_agent_goes_on_where_it_was(tmp_path, who):
+    folders = three_partitions(tmp_path)
+    points = [(phase, moment) for phase in PHASES[who] for moment in MOMENTS]
+    if who == "receiver":
+        points.append(("chunk", "after"))
+    with serving(folders) as agents:
+        for number, point in enumerate(points):
+            # Samples go back and forth between the first and the last.
+            giver, receiver = (0, 2) if number % 2 == 0 else (2, 0)
+            wanted = [10, 20, 30] if number % 2 == 0 else [30, 20, 10]
+            victim = agents[giver if who == "giver" else receiver]
+            victim.kill()
+            victim.start(Crash(f"m{number}-", *point))
+            with migration(agents) as manager:
+                tasks = manager.plan(wanted, f"m{number}", chunk_size=3)
+                outcome = in_background(partial(manager.carry_out, tasks))
+                victim.wait_for_crash()
+                assert_whole(folders, NUM_SAMPLES, at_rest=False)
+                victim.start()
+                assert [task.phase for task in outcome()] == ["done"], point
+            assert_whole(folders, NUM_SAMPLES)
+            assert sizes(folders) == wanted
+    # Every row is still the one of its sample.
+    for folder in folders:
+        assert all(sample == pixel for sample, pixel in content(Partition.open(folder)).items())
+
+
+@pytest.mark.parametrize("kind", ["Begin", "Commit"])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_what_a_killed_manager_began_is_finished_by_the_next(tmp_path, kind, moment):
+    folders = three_partitions(tmp_path)
+    with serving(folders) as agents:
+        addresses = ",".join(agent.address for agent in agents)
+        words = ["partition", "migrate", "--agents", addresses, "--sizes", "10,20,30"]
+        words += ["--chunk-size", "3"]
+        killed = Command(*words, log=tmp_path / "log", prepare=CrashOfManager(kind, moment))
+        assert killed.wait() == -signal.SIGKILL
+        assert_whole(folders, NUM_SAMPLES, at_rest=False)
+        with migration(agents) as manager:
+            finished = manager.finish()
+            if (kind, moment) in (("Begin", "after"), ("Commit", "before")):
+                assert [(task.phase, len(task.samples)) for task in finished] == [("done", 10)]
+            assert_whole(folders, NUM_SAMPLES)
+            expected = [20, 20, 20] if (kind, moment) == ("Begin", "before") else [10, 20, 30]
+            assert sizes(folders) == expected
+            assert list(manager.sizes.values()) == expected
+        for agent in agents:
+            agent.stop()
