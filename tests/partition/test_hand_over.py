@@ -271,10 +271,10 @@ def test_nothing_is_adopted_before_everything_is_staged():
     assert adopted.send == ((GIVER, Adopted("h")),)
 
 
-@pytest.mark.parametrize("of", [("h", 0), ("other", 1)])
-def test_chunk_under_another_number_or_name_than_it_was_sent_with_is_refused(of):
+@pytest.mark.parametrize(("hand_over", "number"), [("h", 0), ("other", 1)])
+def test_chunk_under_another_number_or_name_than_it_was_sent_with_is_refused(hand_over, number):
     staging = taking.Taking("h", GIVER, SAMPLES, 2, 24, "staging")
-    chunk = Chunk("h", 1, b"rows", chunk_checksum(*of, b"rows"))
+    chunk = Chunk("h", 1, b"rows", chunk_checksum(hand_over, number, b"rows"))
     reaction: Any = taking.take(staging, chunk, GIVER)
     assert reaction.record.phase == "dropped"
     assert isinstance(reaction.send[0][1], Refused)
