@@ -1,5 +1,7 @@
 """Agreements on the plan of an iteration, and the plans that a worker holds."""
 
+from itertools import permutations
+
 import pytest
 
 from evenstep.coordination.agreement import FAILED, KEPT_OUTCOMES, Agreements, Outcome
@@ -21,6 +23,15 @@ def test_outcome_never_changes():
     agreements.fail(1)
     agreements.say("b", 1, 2)
     assert agreements.outcome(1) == Outcome(4)
+
+
+@pytest.mark.parametrize("numbers", list(permutations([3, 5, 9])))
+def test_workers_agree_on_the_newest_plan_that_everybody_holds(numbers):
+    agreements = Agreements()
+    for worker, number in zip("abc", numbers, strict=True):
+        agreements.say(worker, 7, number)
+    agreements.settle("abc")
+    assert agreements.outcome(7) == Outcome(3)
 
 
 def test_who_is_no_member_has_no_say():

@@ -6,7 +6,7 @@ from evenstep.balancer import Balancer
 from evenstep.coordination import Receipt, Session
 from evenstep.coordination.session import HORIZON
 from evenstep.core.report import Report
-from evenstep.errors import InvalidReport
+from evenstep.errors import InfeasibleLimits, InvalidReport
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 
@@ -90,6 +90,54 @@ def test_refused_report_passes_nothing():
     with pytest.raises(InvalidReport, match="two different reports"):
         tell(session, said("a", 1, 20.0))
     assert tell(session, said("a", 1, 10.0)) == [Receipt.REPEATED]
+
+
+class Stubborn:
+    """Decides like a balancer, except while it `refuses`."""
+
+    def __init__(self, balancer):
+        self.refuses = False
+        self._balancer = balancer
+
+    def decide(self, reports):
+        if self.refuses:
+            raise InfeasibleLimits("no plan can be made")
+        return self._balancer.decide(reports)
+
+
+def stubborn_session():
+    """Make a session of a and b, and the object that decides for it."""
+    balancer = Balancer(["a", "b"], 60, make_policy("even"))
+    stubborn = Stubborn(balancer)
+    return Session(balancer, decide=stubborn.decide), stubborn
+
+
+@pytest.mark.parametrize("earlier", [None, 1])
+def test_worker_whose_report_found_no_plan_has_passed_nothing_by_it(earlier):
+    session, stubborn = stubborn_session()
+    if earlier is not None:
+        tell(session, said("a", earlier), said("b", 0), said("b", earlier))
+    k = session.iteration
+    tell(session, said("b", k))
+    stubborn.refuses = True
+    with pytest.raises(InfeasibleLimits):
+        tell(session, said("a", k + 2))
+    assert (session.iteration, session.waiting_for) == (k, ("a",))
+    stubborn.refuses = False
+    assert tell(session, said("a", k)) == [Receipt.COMPLETED]
+    assert (session.iteration, session.waiting_for) == (k + 1, ("a", "b"))
+
+
+def test_worker_that_passes_by_where_no_plan_can_be_made_is_still_waited_for():
+    session, stubborn = stubborn_session()
+    tell(session, said("b", 0))
+    stubborn.refuses = True
+    with pytest.raises(InfeasibleLimits):
+        session.pass_by("a", 2)
+    assert (session.iteration, session.waiting_for) == (0, ("a",))
+    stubborn.refuses = False
+    assert session.pass_by("a", 1) is Receipt.COMPLETED
+    assert (session.iteration, session.waiting_for) == (1, ("a", "b"))
 
 
 def test_plans_are_numbered_above_what_somebody_holds():

@@ -46,6 +46,14 @@ def test_moving_one_sample_from_worker_to_worker_moves_few_others(sizes, data):
     assert new <= len(sizes)
 
 
+def test_takers_are_served_in_their_order():
+    # Home blocks of 3; workers 0 and 1 leave 1, 2 and 5, from which 2 takes first, then 3.
+    parts = dealt(np.arange(12), np.array([1, 2, 5, 4]))
+    assert [part.tolist() for part in parts] == [
+        [0], [3, 4], [6, 7, 8, 1, 2], [9, 10, 11, 5],
+    ]  # fmt: skip
+
+
 @given(st.integers(1, 200), st.integers(1, 8))
 def test_even_sizes_are_the_home_blocks(count, num_workers):
     samples = np.arange(count)

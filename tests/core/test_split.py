@@ -215,6 +215,25 @@ def test_what_full_fast_workers_leave_is_not_lost_in_rounding(
     assert sizes.tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("total", "offset", "slopes", "expected"),
+    [
+        # Rounded down at the level itself, the sizes would add up to more than the total.
+        (5, 1e11, [1e-5, 1e-5], [3, 2]),
+        (7, 1e11, [3e-5, 1e-5], [2, 5]),
+        # And here a unit would go to the worker that finishes it later.
+        (6, 1e11, [1e-5, 2e-5], [5, 1]),
+        (6, 1e13, [1e-3, 1e-3], [4, 2]),
+        (7, 1e13, [3e-3, 1e-3, 1e-3], [1, 4, 2]),
+    ],
+)
+def test_level_that_rounding_carries_too_far_hands_out_nothing(total, offset, slopes, expected):
+    # A unit takes about as long as the last bit of the overhead.
+    limits = Limits.of(len(slopes), minimum=0)
+    case = total, np.full(len(slopes), offset), np.array(slopes), limits
+    assert split_affine(*case).tolist() == unit_by_unit(*case).tolist() == expected
+
+
 def test_one_very_late_worker_does_not_make_the_split_large():
     # Its overhead once was everybody's rounding error, and the candidates took 23 GiB.
     n = 10_000

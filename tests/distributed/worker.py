@@ -26,11 +26,24 @@ def _do(job: Job, number: int) -> Any:
     dist.init_process_group(
         "gloo", store=store, rank=number, world_size=job.num_workers, timeout=TIMEOUT
     )
+    _meet(store, job.num_workers)
     try:
         return outcome(job)
     finally:
         gc.collect()
         dist.destroy_process_group()
+
+
+def _meet(store: FileStore, num_workers: int) -> None:
+    """Wait until the process group is there on all workers.
+
+    Gloo connects each worker with all others, and one has its connections before the others have
+    theirs. A job that fails at once would close them while another worker still waits for its own,
+    and that worker would fail with "connectFullMesh" in place of what the job does.
+    """
+    if store.add("workers connected", 1) == num_workers:
+        store.set("all connected", "")
+    store.wait(["all connected"], TIMEOUT)
 
 
 if __name__ == "__main__":

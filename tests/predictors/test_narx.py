@@ -98,6 +98,19 @@ def test_newcomer_uses_the_shared_network_from_its_third_iteration_on():
     assert not narx.trained[4]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_own_network_keeps_of_the_shared_one_what_its_own_samples_do_not_show(seed):
+    narx = make_narx(4, **QUICK)
+    speeds, cpu, memory = follow_cpu(100, FULL_SPEEDS, seed)
+    # Worker 2 never has less than 90 % of its CPU, and there it is faster the less it has.
+    narrow = np.random.default_rng(seed).uniform(0.9, 1.0, 100)
+    speeds[:, 2] /= cpu[:, 2] * narrow
+    cpu[:, 2] = narrow
+    teach(narx, speeds, cpu, memory)
+    assert narx.trained.all()
+    np.testing.assert_allclose(now(narx, 0.4)[2], 0.4 * 31, rtol=0.2)
+
+
 def test_missing_observations_leave_no_gap_in_the_samples():
     """A worker that has none every other time learns the same as from the others alone."""
     whole, gappy = make_narx(4, **QUICK), make_narx(4, **QUICK)

@@ -29,7 +29,7 @@ from tests.distributed.workers import ROOT
 from tests.pytorch.loop import EPOCHS, SIZES, Loop
 from tests.pytorch.setup import FEATURES, data, distance, net
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.compatibility]
 
 
 class Branches(nn.Module):

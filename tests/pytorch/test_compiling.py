@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from evenstep.pytorch import Balancer
 from tests.pytorch.setup import cycle, data, distance, net, note_reports, parameters
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.compatibility]
 
 TOTAL, ITERATIONS = 60, 50
 _FIRST = random.Random(3).sample(range(1, TOTAL), ITERATIONS)

@@ -21,6 +21,8 @@ import torch
 from tests.pytorch.elastic_job import EVERY, NUM_SAMPLES, SPEEDS, TOTAL
 from tests.pytorch.setup import data
 
+pytestmark = [pytest.mark.distributed, pytest.mark.compatibility]
+
 ROOT = Path(__file__).parent.parent.parent
 LAST = -(-NUM_SAMPLES // TOTAL) - 1
 KILLS = [[0, 0], [1, 1], [2, 7], [0, LAST]]
@@ -95,7 +97,6 @@ def committed(folder):
     return {k: attempts[max(attempts)] for k, attempts in seen.items()}
 
 
-@pytest.mark.distributed
 @pytest.mark.timeout(300)
 def test_epoch_completes_exactly_once_whoever_is_killed_and_when(tmp_path):
     through = train(tmp_path / "through", [])
@@ -114,7 +115,6 @@ def test_epoch_completes_exactly_once_whoever_is_killed_and_when(tmp_path):
     assert killed["filters"] == pytest.approx([1 / speed for speed in SPEEDS], rel=0.2)
 
 
-@pytest.mark.distributed
 @pytest.mark.timeout(240)
 def test_straggler_is_left_behind_and_the_epoch_goes_on(tmp_path):
     with socket.socket() as free:
@@ -154,7 +154,6 @@ def test_straggler_is_left_behind_and_the_epoch_goes_on(tmp_path):
 
 
 @pytest.mark.example
-@pytest.mark.distributed
 @pytest.mark.timeout(240)
 def test_example_goes_on_after_a_worker_was_killed(tmp_path):
     checkpoint = tmp_path / "elastic.pt"

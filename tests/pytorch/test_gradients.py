@@ -11,7 +11,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from evenstep.core.arrays import frozen
 from evenstep.pytorch import Balancer
+from evenstep.pytorch.exchange import Share
 from tests.pytorch.setup import (
     balanced,
     cycle,
@@ -200,6 +202,18 @@ def test_gradients_accumulated_under_no_sync_are_those_of_the_joined_batch(worke
     for error, sizes in workers.run(accumulated, table=[(3, 13)], pieces=3):
         assert error <= 1e-6
         assert sizes == [[9, 39]]
+
+
+def test_shares_of_accumulated_batches_add_up_and_so_does_their_importance():
+    plain, heavy = Share(frozen([2, 6]), 1), Share(frozen([4, 4]), 1, frozen([30, 10]))
+    assert (plain + plain).importance is None
+    assert (plain + plain).weight == 12 / 16
+    twice = heavy + heavy
+    assert (twice.sizes.tolist(), twice.counted.tolist()) == ([8, 8], [60, 20])
+    assert (twice.worker, twice.weight) == (1, 1 / 4)
+    # A batch that counts for its samples counts for them next to one that does not.
+    for both in (plain + heavy, heavy + plain):
+        assert (both.sizes.tolist(), both.counted.tolist()) == ([6, 10], [32, 16])
 
 
 def skipped_while_accumulating():

@@ -95,6 +95,32 @@ def test_tail_too_small_for_all_leaves_some_without(workers):
         assert sorted(sizes_of(epoch)[1]) == [0, 1]
 
 
+def few_samples(table, num_samples, **settings):
+    """Train a model with BatchNorm, which cannot run one sample; return sizes and weights."""
+    found = []
+    with balanced(TOTAL, net(batch_norm=True), policy=cycle(*table), **settings) as balancer:
+        for indices, _ in balancer.loader(Indices(num_samples)):
+            found.append((len(indices), balancer._exchange.share.samples))
+            exchange(balancer)
+    return found
+
+
+@pytest.mark.parametrize("settings", [{"minimum": 0, "granularity": 2}, {"minimum": 1}], ids=str)
+def test_tail_is_dealt_out_in_batches_that_a_worker_can_train(workers, settings):
+    # In proportion, the 3 samples of the tail would be 2 and 1.
+    run = {"table": [(8, 4)], "num_samples": TOTAL + 3, **settings}
+    first, second = workers.run(few_samples, **run)
+    assert [samples for _, samples in first] == [8, 3]
+    assert [samples for _, samples in second] == [4, 0]
+    # Worker 1 runs two samples there that are not its own, at no weight.
+    assert second[1] == (2, 0)
+
+
+def test_worker_without_samples_borrows_as_many_as_it_can_train(workers):
+    run = {"table": [(12, 0), (0, 12)], "num_samples": 2 * TOTAL, "minimum": 0, "granularity": 2}
+    assert workers.run(few_samples, **run) == [[(12, 12), (2, 0)], [(2, 0), (12, 12)]]
+
+
 def weighted_and_subset(num_workers):
     # Every worker draws differently, as after torch.manual_seed(seed + rank).
     found = []

@@ -105,6 +105,21 @@ def test_a_spoilt_piece_has_no_time(timer, device):
     assert timer.finished() == Measurement(16, 0.007)
 
 
+def test_iteration_with_a_spoilt_earlier_piece_has_no_time(timer, device):
+    timer.start()
+    timer.batch(8)
+    device.queued += 5.0
+    timer.spoil()
+    timer.keep()
+    iterate(timer, device, 7.0, 16)
+    iterate(timer, device, 1.0, 1)
+    iterate(timer, device, 1.0, 1)
+    device.done = device.queued
+    assert timer.finished() == Measurement(24, None)
+    # And the next iteration is not spoilt by it.
+    assert timer.finished() == Measurement(1, 0.001)
+
+
 def test_timer_fits_the_device(monkeypatch):
     assert isinstance(make_timer(torch.device("cpu")), HostTimer)
     assert isinstance(make_timer(torch.device("cuda")), CudaTimer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,28 @@ def test_gradients_are_those_of_the_joined_batch_or_weighted_by_partitions(
     folders = make(tmp_path, 20, 10)
     table = [(3, 13), (15, 1), (16, 0), (8, 8)]
     for error in workers.run(off, folders=folders, table=table, importance=importance):
+        assert error < 1e-6
+
+
+def accumulated(folders, pieces):
+    """Return how far an accumulated gradient is from that of batches weighted by partitions."""
+    held = np.array([len(Partition.open(folder)) for folder in folders])
+    batches: list[Any] = [[] for _ in folders]
+    with training(folders, [(3, 13), (11, 5)], importance=True) as (balancer, loader):
+        model = model_of(balancer)
+        own = []
+        for i, batch in enumerate(itertools.islice(endless(loader), pieces)):
+            own.append(batch)
+            with model.no_sync() if i < pieces - 1 else nullcontext():
+                train_on(balancer, batch)
+        dist.all_gather_object(batches, own)
+        weights = held / held.sum()
+        reference = sum(joined(parts, weights) for parts in zip(*batches, strict=True))
+        return distance(gradients(model), reference)
+
+
+def test_accumulated_gradients_are_weighted_by_partitions_too(workers, tmp_path):
+    for error in workers.run(accumulated, folders=make(tmp_path, 20, 10), pieces=3):
         assert error < 1e-6
 
 

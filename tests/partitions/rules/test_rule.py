@@ -97,6 +97,15 @@ def test_a_change_is_not_blurred_by_what_was_before():
     assert sizes.tolist() == [1500, 500]
 
 
+def test_change_on_the_way_to_the_threshold_is_not_blurred_by_its_first_half():
+    # The gap grows to 0.896 with the first sizes, and from there by 0.032 an iteration.
+    batches = [[36, 28]] * 112 + [[48, 16]] * 35
+    moves, sizes, gaps = run(MigrationRule(), [1000, 1000], batches)
+    assert gaps[111] == pytest.approx(0.896)
+    assert moves == [(146, 500)]
+    assert sizes.tolist() == [1500, 500]
+
+
 def test_disks_without_room_are_planned_around():
     rule = MigrationRule(minimum=10)
     state = rule.observe(rule.init([100, 100, 100]), [900, 100, 100])
