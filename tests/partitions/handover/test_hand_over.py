@@ -268,25 +268,25 @@ def test_chunks_are_asked_for_as_they_are_stored():
 
 def test_nothing_is_adopted_before_everything_is_staged():
     # Whatever the giver says: it must not say so, and a message may come from a former disk.
-    half = taking.Taking("h", GIVER, SAMPLES, 2, 24, "staging", frozenset({0}))
+    half = receiver.ReceiverRecord("h", GIVER, SAMPLES, 2, 24, "staging", frozenset({0}))
     dropped = replace(half, phase="dropped", samples=(), chunks=frozenset())
     for record in (half, replace(half, chunks=frozenset({0, 1})), dropped):
-        assert taking.take(record, Given("h"), GIVER) == Reaction()
+        assert receiver.take(record, Given("h"), GIVER) == Reaction()
     staged = replace(half, phase="staged", chunks=frozenset({0, 1}))
-    adopted: Any = taking.take(staged, Given("h"), GIVER)
+    adopted: Any = receiver.take(staged, Given("h"), GIVER)
     assert adopted.record.phase == "adopted"
     assert adopted.send == ((GIVER, Adopted("h")),)
 
 
 @pytest.mark.parametrize(("hand_over", "number"), [("h", 0), ("other", 1)])
 def test_chunk_under_another_number_or_name_than_it_was_sent_with_is_refused(hand_over, number):
-    staging = taking.Taking("h", GIVER, SAMPLES, 2, 24, "staging")
+    staging = receiver.ReceiverRecord("h", GIVER, SAMPLES, 2, 24, "staging")
     chunk = Chunk("h", 1, b"rows", chunk_checksum(hand_over, number, b"rows"))
-    reaction: Any = taking.take(staging, chunk, GIVER)
+    reaction: Any = receiver.take(staging, chunk, GIVER)
     assert reaction.record.phase == "dropped"
     assert isinstance(reaction.send[0][1], Refused)
     right = replace(chunk, checksum=chunk_checksum("h", 1, b"rows"))
-    accepted: Any = taking.take(staging, right, GIVER)
+    accepted: Any = receiver.take(staging, right, GIVER)
     assert (accepted.record.phase, accepted.record.chunks) == ("staging", {1})
 
 
