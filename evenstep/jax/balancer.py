@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.policy import Policy
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import choose_bucket
 from evenstep.jax.gradient import JoinedGradient
@@ -15,7 +16,6 @@ from evenstep.jax.summing import Summing
 from evenstep.jax.turn import Turn
 from evenstep.jax.weighing import Loss, Weighing
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import Policy
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop
 from evenstep.training.recording import Log

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-from evenstep.coordination.holding import Held
+from evenstep.core.held_plans import Held
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
 from evenstep.errors import EvenstepError, InvalidReport, OutOfTurn, Refused, Unplanned

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.balancer import Balancer
 from evenstep.core.arrays import Floats
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.runlog.iteration_row import speeds_of
 
@@ -65,14 +65,14 @@ class Course:
         self.decisions = [0] * (len(BUCKETS) + 1)
         """Decisions by how long they took: up to each of `BUCKETS`, and longer."""
 
-    def decide(self, balancer: Balancer, reports: Reports) -> Boundary:
-        """Let the balancer decide, and note how that went."""
+    def decide(self, planner: Planner, reports: Reports) -> Boundary:
+        """Let the planner decide, and note how that went."""
         began = time.perf_counter()
-        plan = balancer.decide(reports)
+        plan = planner.decide(reports)
         seconds = time.perf_counter() - began
         if self.last is not None and self.last.plan.number != plan.number:
             self.num_plan_changes += 1
-        self.last = Boundary(balancer.workers, reports, plan, time.monotonic(), seconds)
+        self.last = Boundary(planner.workers, reports, plan, time.monotonic(), seconds)
         self.num_iterations += 1
         self.decision_seconds += seconds
         self.decisions[bisect_left(BUCKETS, seconds)] += 1

@@ -17,9 +17,9 @@ import numpy as np
 
 from evenstep.core.archive import parse_archive, write_archive
 from evenstep.core.arrays import Ints
+from evenstep.core.predictor import Predictor
 from evenstep.core.rows import Arrays, inner_arrays
 from evenstep.errors import InvalidSetting, StateFileError
-from evenstep.predictors.predictor import Predictor
 
 FORMAT = 1
 

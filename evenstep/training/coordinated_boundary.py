@@ -25,15 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.coordination import JobCoordinator
-from evenstep.coordination.common import marks_of, newest_common
-from evenstep.coordination.holding import KEPT, Held
 from evenstep.core.arrays import as_ints
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.held_plans import KEPT, Held, marks_of, newest_common
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
+from evenstep.core.policy import Policy
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.errors import EvenstepError, StateFileError
-from evenstep.policies.policy import Policy
 from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.meeting import Meeting

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from evenstep.core.predictor import Predictor
 from evenstep.core.report import Usage
+from evenstep.core.trainer import TrainInBackground
 from evenstep.measure.timer import Measurement, Timer
 from evenstep.measure.usage import UsageProbe
-from evenstep.predictors.predictor import Predictor
-from evenstep.predictors.training import TrainInBackground
 from evenstep.transports.slots import Row, write_row
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from evenstep.balancer import Balancer
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.planner import Planner
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy
 from evenstep.predictors import Predictor, make_predictor
@@ -71,11 +71,11 @@ class Settings:
                 f"got {self.policy!r}"
             )
 
-    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Balancer:
+    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Planner:
         """Return the balancer of these members."""
         maxima = maxima_of(self.maximum, len(members))
         caps = None if maxima is None else dict(zip(members, maxima, strict=True))
-        return Balancer(
+        return Planner(
             members, self.total, policy, minimum=self.minimum,
             granularity=1 if self._has_remainder else self.granularity,
             delay=delay,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from evenstep.coordination.holding import Held
+from evenstep.core.held_plans import Held
 from evenstep.errors import Refused, Unplanned
 from tests.manager.managers import PATIENCE, boundary, refused, running, said, together, until
 

@@ -9,10 +9,10 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
+from evenstep.core.predictor import Trainable
 from evenstep.errors import EvenstepError
 from evenstep.manager.client import ManagerClient
 from evenstep.predictors import make_predictor
-from evenstep.predictors.predictor import Trainable
 from evenstep.reproduce import client_workers
 from evenstep.reproduce.client_workers import _results, client_rounds
 from evenstep.reproduce.experiment import Settings, Skipped

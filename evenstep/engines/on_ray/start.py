@@ -9,6 +9,7 @@ import torch
 
 from evenstep.clusters.cluster import Cluster
 from evenstep.core.arrays import Ints
+from evenstep.core.trainer import TrainInBackground
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.learner import usual_samples
 from evenstep.engines.local_samples import LocalSamples
@@ -30,7 +31,6 @@ from evenstep.engines.run import Run
 from evenstep.engines.samples import Samples
 from evenstep.engines.sharding import Layout
 from evenstep.errors import EngineFailed, InvalidSetting
-from evenstep.predictors.training import TrainInBackground
 from evenstep.schemes import FlexRR, Scheme
 from evenstep.workloads.workload import Evaluation, Workload
 

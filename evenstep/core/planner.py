@@ -1,4 +1,4 @@
-"""The balancer: reports -> predict -> plan. Where the stages meet.
+"""The planner: reports -> predict -> plan. Where the stages meet.
 
 Its one subtlety is the pairing. The report at the boundary of iteration k carries the batch
 processing time of k-1 but the usage at the start of k: the speed of k-1 belongs to the usage that
@@ -18,34 +18,33 @@ from evenstep.core.arrays import Floats, Ints, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.members import distinct, positions, scaled
 from evenstep.core.plan import Decision, Plan
+from evenstep.core.policy import Policy, even_sizes
+from evenstep.core.predictor import Predictor
 from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core.trainer import Trainer, TrainInBackground
 from evenstep.core.view import View
 from evenstep.errors import (
     InfeasibleLimits,
     InvalidReport,
     InvalidSetting,
-    MembershipError,
     StateFileError,
 )
-from evenstep.policies.policy import Policy, even_sizes
-from evenstep.predictors.predictor import Predictor
-from evenstep.predictors.training import Trainer, TrainInBackground
 
 
-class Balancer:
+class Planner:
     """Turns the reports of each boundary into the plan of an iteration.
 
     >>> from evenstep.policies import make_policy
     >>> from evenstep.predictors import make_predictor
-    >>> balancer = Balancer(
+    >>> planner = Planner(
     ...     ["a", "b"], 64, make_policy("proportional"), make_predictor("ema", num_workers=2)
     ... )
-    >>> balancer.plan.sizes
+    >>> planner.plan.sizes
     array([32, 32])
     >>> usage = dict(cpu=np.ones(2), memory=np.ones(2), device_memory=np.full(2, np.nan))
-    >>> plan = balancer.decide(Reports(0, np.zeros(2, int), np.full(2, np.nan), **usage))
-    >>> plan = balancer.decide(Reports(1, np.array([32, 32]), np.array([0.1, 0.3]), **usage))
+    >>> plan = planner.decide(Reports(0, np.zeros(2, int), np.full(2, np.nan), **usage))
+    >>> plan = planner.decide(Reports(1, np.array([32, 32]), np.array([0.1, 0.3]), **usage))
     >>> plan.number, plan.iteration, plan.sizes
     (1, 1, array([48, 16]))
     """
@@ -112,20 +111,6 @@ class Balancer:
     def close(self) -> None:
         """End a training that may be going on in the background."""
         self._trainer.close()
-
-    def set_cap(self, worker: str, cap: int | None) -> None:
-        """Set the largest batch size of a worker, or lift it; it holds from the next plan on."""
-        if worker not in self.workers:
-            raise MembershipError(f"worker {worker} is not a member: {', '.join(self.workers)}")
-        before = self._caps
-        self._caps = {**before, worker: UNLIMITED if cap is None else cap}
-        try:
-            limits = self._limits_of(self.workers)
-            limits.bounds(self.total)
-        except ValueError:
-            self._caps = before
-            raise
-        self.limits = limits
 
     def change_members(self, workers: Sequence[str], iteration: int) -> Plan:
         """Go on with other workers from an iteration on; the total stays.
@@ -295,7 +280,7 @@ class Balancer:
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """What the balancer itself remembers, in a form to be saved."""
+    """What the planner itself remembers, in a form to be saved."""
 
     usage: Floats
     sizes: Ints

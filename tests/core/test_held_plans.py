@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.coordination.common import mark_of, marks_of, newest_common
-from evenstep.coordination.holding import KEPT
+from evenstep.core.held_plans import KEPT, mark_of, marks_of, newest_common
 from evenstep.core.plan import Plan
 
 
