@@ -1,9 +1,4 @@
-"""The planner: reports -> predict -> plan. Where the stages meet.
-
-Its one subtlety is the pairing. The report at the boundary of iteration k carries the batch
-processing time of k-1 but the usage at the start of k: the speed of k-1 belongs to the usage that
-came one boundary *earlier*, and only with that may a predictor learn it.
-"""
+"""The planner: reports -> predict -> plan. Where the stages meet."""
 
 from __future__ import annotations
 
@@ -22,7 +17,8 @@ from evenstep.core.policy import Policy, even_sizes
 from evenstep.core.predictor import Predictor
 from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
-from evenstep.core.trainer import Trainer, TrainInBackground
+from evenstep.core.speed_model import SpeedModel, no_usage
+from evenstep.core.trainer import Trainer
 from evenstep.core.view import View
 from evenstep.errors import (
     InfeasibleLimits,
@@ -72,13 +68,12 @@ class Planner:
         self.policy = policy
         self.predictor = predictor
         self.delay = delay
-        self._trainer = trainer or TrainInBackground()
+        self._speed_model = None if predictor is None else SpeedModel(predictor, trainer)
         self._minimum = minimum
         self._granularity = granularity
         self._caps = dict(caps or {})
         self.limits = self._limits_of(self.workers)
         self._policy_state = policy.init(len(workers))
-        self._usage = _no_usage(len(workers))
         first, _ = policy.plan(
             self._view(self._silence(), even_sizes(total, self.limits)), self._policy_state
         )
@@ -99,9 +94,10 @@ class Planner:
         if self.policy.uses_speeds and self.predictor is None and reports.speeds is None:
             raise InvalidSetting(f"policy {self.policy} needs a predictor, or predicted speeds")
         reports.check()
-        self._learn(reports)
-        if self.predictor is not None:
-            self._trainer.poll(self.predictor)
+        if self._speed_model is not None:
+            speeds = np.where(reports.observed, reports.batch_sizes / reports.times, np.nan)
+            self._speed_model.learn(speeds, reports.measured_iterations)
+            self._speed_model.begin(reports.iteration, reports.cpu, reports.memory)
         view = self._view(reports, self.plan.sizes)
         decision, self._policy_state = self.policy.plan(view, self._policy_state)
         assert int(decision.sizes.sum()) == self.total, (self.policy, decision)
@@ -109,8 +105,9 @@ class Planner:
         return self.plan
 
     def close(self) -> None:
-        """End a training that may be going on in the background."""
-        self._trainer.close()
+        """End a training that may be running in the background."""
+        if self._speed_model is not None:
+            self._speed_model.close()
 
     def change_members(self, workers: Sequence[str], iteration: int) -> Plan:
         """Go on with other workers from an iteration on; the total stays.
@@ -120,10 +117,9 @@ class Planner:
         """
         workers = distinct(workers)
         keep, limits, sizes, policy_state = self._remapped(workers)
-        if self.predictor is not None:
-            self.predictor.remap(keep)
+        if self._speed_model is not None:
+            self._speed_model.remap(keep)
         self.workers, self.limits, self._policy_state = workers, limits, policy_state
-        self._usage = remap_rows(self._usage, _no_usage(len(workers)), keep)
         self.plan = Plan(self._next_number(), iteration, sizes, reason="members changed")
         return self.plan
 
@@ -143,7 +139,9 @@ class Planner:
 
     def state(self) -> Arrays:
         """Return everything learned, and the plan, as arrays to be saved."""
-        own = _Own(self._usage, self.plan.sizes, self.plan.number, self.plan.iteration)
+        model = self._speed_model
+        usage = no_usage(len(self.workers)) if model is None else model.usage
+        own = _Own(usage, self.plan.sizes, self.plan.number, self.plan.iteration)
         parts = {"own": to_arrays(own), "policy": to_arrays(self._policy_state)}
         if self.predictor is not None:
             parts["predictor"] = self.predictor.state()
@@ -165,7 +163,7 @@ class Planner:
         before = self.workers if workers is None else distinct(workers)
         n = len(before)
         own = from_arrays(
-            _Own(_no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
+            _Own(no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
         )
         if np.any(own.sizes < 0) or int(own.sizes.sum()) != self.total:
             raise StateFileError(
@@ -175,7 +173,9 @@ class Planner:
         if self.predictor is not None:
             self._restore_predictor(self.predictor, inner_arrays(state, "predictor"), before)
         keep = positions(self.workers, before)
-        self._usage = remap_rows(own.usage, _no_usage(len(self.workers)), keep)
+        if self._speed_model is not None:
+            usage = remap_rows(own.usage, no_usage(len(self.workers)), keep)
+            self._speed_model.restore_usage(usage)
         self._policy_state, sizes = policy_state, own.sizes
         if before != self.workers:
             self._policy_state = self.policy.remap(policy_state, keep)
@@ -200,20 +200,9 @@ class Planner:
             raise
         predictor.remap(positions(self.workers, before))
 
-    def _learn(self, reports: Reports) -> None:
-        """Let the predictor learn the speeds of k-1, each with the usage at the start of k-1."""
-        if self.predictor is None:
-            return
-        usage_iteration, cpu, memory = self._usage.T
-        paired = reports.observed & (usage_iteration == reports.iteration - 1)
-        speeds = np.where(paired, reports.batch_sizes / reports.times, np.nan)
-        self.predictor.observe(speeds, np.where(paired, cpu, 1.0), np.where(paired, memory, 1.0))
-        now = np.full(len(cpu), float(reports.iteration))
-        self._usage = np.column_stack((now, reports.cpu, reports.memory))
-
     def _view(self, reports: Reports, current: Ints) -> View:
-        if self.predictor is not None:
-            speeds = self.predictor.predict(reports.cpu, reports.memory)
+        if self._speed_model is not None:
+            speeds = self._speed_model.predict(reports.cpu, reports.memory)
         elif reports.speeds is not None:
             speeds = reports.speeds
         else:
@@ -286,11 +275,6 @@ class _Own:
     sizes: Ints
     number: int
     iteration: int
-
-
-def _no_usage(num_workers: int) -> Floats:
-    """Return rows (iteration, cpu, memory) of workers that have not said anything."""
-    return np.tile([-2.0, 1.0, 1.0], (num_workers, 1))
 
 
 def _is_feasible(limits: Limits, total: int) -> bool:

@@ -76,7 +76,7 @@ class Session:
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
         self._passed: dict[str, int] = {}
-        self._silent: frozenset[str] = frozenset()
+        self._silent: dict[str, int] = {}
         # Whatever plan there is at the start is in force; with a delay, some are not yet.
         start = replace(planner.plan, iteration=min(planner.plan.iteration, iteration))
         self._plans: deque[Plan] = deque([start], maxlen=KEPT_PLANS + planner.delay)
@@ -209,6 +209,7 @@ class Session:
         for iteration in list(self._reports):
             self._forget(worker, iteration)
         self._passed.pop(worker, None)
+        self._silent.pop(worker, None)
         return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
 
     def _advance(self) -> bool:
@@ -220,7 +221,8 @@ class Session:
             if rows.keys() & members.keys():
                 self._keep(self._decide(Reports.gather(members, self._members)))
                 self._reports.pop(self.iteration)
-                self._silent = frozenset(members.keys() - rows.keys())
+                silent = members.keys() - rows.keys()
+                self._silent |= dict.fromkeys(silent, self.iteration)
                 self.iteration += 1
             else:
                 self._skip()
@@ -257,7 +259,8 @@ class Session:
         report = rows.get(worker)
         if report is None:
             return Report(worker, self.iteration)
-        if worker in self._silent:
+        measured = report.iteration - 1 if report.measured is None else report.measured
+        if self._silent.get(worker, -1) >= measured:
             return replace(report, batch_size=None, batch_processing_time=None)
         return report
 
@@ -266,7 +269,7 @@ class Session:
         members = set(self._members)
         reported = [k for k, rows in self._reports.items() if rows.keys() & members]
         self.iteration = min([*reported, *(self._passed[worker] for worker in members)])
-        self._silent = frozenset(members)
+        self._silent = dict.fromkeys(members, self.iteration - 1)
         for k in [k for k in self._reports if k < self.iteration]:
             del self._reports[k]
 

@@ -22,6 +22,8 @@ BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 class Boundary:
     """A closed boundary: what the workers said of iteration k-1, and the plan of iteration k.
 
+    A device that runs ahead is measured late: then its times are of an earlier iteration.
+
     Nothing in it changes any more, so it may be read on any thread.
     """
 
@@ -40,9 +42,15 @@ class Boundary:
         return self.reports.iteration
 
     @property
+    def measured(self) -> Reports:
+        """The reports with the times of one iteration: the newest measured, k-1 if none is late."""
+        return self.reports.newest_measured()
+
+    @property
     def waiting(self) -> Floats:
-        """Seconds that each worker waited for the slowest in k-1; NaN where unknown."""
-        return waiting_of(self.reports.times)
+        """Seconds that each worker waited for the slowest in the iteration of `measured`; NaN where
+        unknown."""
+        return waiting_of(self.measured.times)
 
     @property
     def predicted_speeds(self) -> Floats:

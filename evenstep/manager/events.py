@@ -172,11 +172,12 @@ def _figures(kind: str, boundary: Boundary | None) -> dict[str, Any]:
             "batch_sizes": plan.sizes.tolist(),
             "reason": plan.reason,
         }
+    measured = boundary.measured
     return {
-        "iteration": boundary.iteration - 1,
+        "iteration": int(measured.measured_iterations[0]),
         "workers": workers,
-        "batch_sizes": reports.batch_sizes.tolist(),
-        "times": _known(reports.times),
+        "batch_sizes": measured.batch_sizes.tolist(),
+        "times": _known(measured.times),
         "waiting": _known(boundary.waiting),
         "cpu": _known(reports.cpu),
         "next_plan": plan.number,

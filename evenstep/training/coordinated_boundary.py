@@ -185,6 +185,7 @@ def _report_of(reports: Reports, i: int, worker: str) -> Report:
     used = float(reports.device_memory[i])
     cap = UNLIMITED if reports.caps is None else int(reports.caps[i])
     is_observed = bool(reports.observed[i])
+    measured = int(reports.measured_iterations[i])
     return Report(
         worker,
         reports.iteration,
@@ -196,6 +197,7 @@ def _report_of(reports: Reports, i: int, worker: str) -> Report:
             None if math.isnan(used) else used,
         ),
         cap if cap < UNLIMITED else None,
+        measured if is_observed and measured < reports.iteration - 1 else None,
     )
 
 

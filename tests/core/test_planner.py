@@ -126,6 +126,27 @@ def test_speed_is_taught_with_the_usage_at_the_start_of_its_own_iteration():
     )
 
 
+def test_speed_that_is_measured_late_is_taught_with_the_usage_of_its_own_iteration():
+    recorder = Recorder(2)
+    planner = Planner(["a", "b"], 64, Proportional(), recorder)
+    planner.decide(first_reports(2, cpu=[0.9, 0.8]))
+    late = [[-1, 0], [0, 1], [1, -1]]
+    times = [[NAN, 1.0], [2.0, 4.0], [8.0, NAN]]
+    for k, (measured, seconds) in enumerate(zip(late, times, strict=True), start=1):
+        sizes = [0 if np.isnan(t) else 32 for t in seconds]
+        reports = reports_of(k, sizes, seconds, cpu=[0.1 * k, 0.2 * k])
+        planner.decide(replace(reports, measured=np.array(measured)))
+    speeds, cpu, _ = np.array(recorder.taught[1:]).transpose(1, 0, 2)
+    np.testing.assert_array_equal(speeds, [[NAN, 32.0], [16.0, 8.0], [4.0, NAN]])
+    np.testing.assert_array_equal(cpu, [[1.0, 0.8], [0.9, 0.2], [0.1, 1.0]])
+
+
+def test_speed_of_an_iteration_to_come_is_refused():
+    planner = Planner(["a", "b"], 64, Even())
+    with pytest.raises(InvalidReport, match="iteration measured must be before 1, got 1"):
+        planner.decide(replace(reports_of(1, [32, 32], [1.0, 1.0]), measured=np.array([0, 1])))
+
+
 def test_speed_that_follows_the_cpu_exactly_is_learned_exactly():
     """With the usage of any other iteration the filter sees no relation between v and c."""
     planner = Planner(["a", "b"], 60, Proportional(), Kalman(2))

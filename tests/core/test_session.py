@@ -472,3 +472,18 @@ class Interleavings(RuleBasedStateMachine):
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(max_examples=40, stateful_step_count=40)
+
+
+def test_late_time_of_an_iteration_whose_usage_was_not_said_teaches_nothing():
+    session = session_of("a", "b")
+    close(session, {"a": None, "b": None})
+    session.report(Report("a", 1, 12, 1.0))
+    session.pass_by("b", 2)
+    assert session.iteration == 2
+    for k in (2, 3):
+        session.report(Report("a", k, 12, 1.0))
+        session.report(Report("b", k, 12, 0.1, measured=k - 2))
+    assert session.plan.sizes.tolist() == [30, 30]
+    session.report(Report("a", 4, 12, 1.0))
+    session.report(Report("b", 4, 12, 0.5, measured=2))
+    assert session.plan.sizes.tolist() == [20, 40]
