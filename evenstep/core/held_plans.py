@@ -17,6 +17,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +81,10 @@ class Holding:
         return held[number]
 
 
-def mark_of(plan: Plan) -> int:
-    """Return what a plan is told by: the end of its number, and a hash of all that it says.
+def mark_of(plan: Plan, workers: Sequence[str] = ()) -> int:
+    """Return the mark of a plan: the end of its number, and a hash of all that it says.
+
+    The names of its workers belong to it where members come and go.
 
     >>> plan = Plan(number=2**40 + 3, iteration=9, sizes=np.array([8, 24]))
     >>> mark_of(plan) >> 19, mark_of(plan) < 2**24
@@ -89,6 +92,7 @@ def mark_of(plan: Plan) -> int:
     """
     number = np.array([plan.number], dtype="<i8").tobytes()
     crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(number))
+    crc = zlib.crc32("\n".join(workers).encode(), crc)
     end, remainder = plan.number & (1 << _NUMBER_BITS) - 1, crc & (1 << _HASH_BITS) - 1
     return end << _HASH_BITS | remainder
 
@@ -113,3 +117,59 @@ def newest_common(plans: Sequence[Plan], marks: NDArray[np.float32]) -> Plan | N
         if np.all(np.any(marks == np.float32(mark_of(plan)), axis=1)):
             return plan
     return None
+
+
+class CommonPlan:
+    """The plan that this worker uses in common with all others, decided by the marks of all.
+
+    In every iteration each worker calls `show`, all workers exchange what that returned, and each
+    calls `choose` with the rows of all. They all choose the newest plan that everybody has shown.
+    Where there is none they keep the plan in use, which the rows show too. A worker that holds no
+    plan, or was away and has another one in use than most, holds up nobody, and gets none.
+
+    >>> old, new = (Held(Plan(n, 0, np.array([4, 4])), ("a", "b")) for n in (6, 7))
+    >>> a, b = CommonPlan(), CommonPlan()
+    >>> rows = np.stack([a.show([new, old]), b.show([old])])
+    >>> a.choose(rows).plan.number, b.choose(rows).plan.number
+    (6, 6)
+    """
+
+    width = 1 + KEPT
+    """How many numbers `show` returns."""
+
+    def __init__(self) -> None:
+        self._in_use: Held | None = None
+        self._shown: tuple[Held, ...] = ()
+
+    def show(self, held: Sequence[Held]) -> NDArray[np.float32]:
+        """Return the mark of the plan in use, then those of the plans held, the newest first."""
+        # What was shown is kept until it is decided, however many plans come meanwhile.
+        self._shown = tuple(held[:KEPT])
+        marks = np.full(self.width, NO_PLAN, dtype=np.float32)
+        if self._in_use is not None:
+            marks[0] = _mark_of(self._in_use)
+        marks[1 : 1 + len(self._shown)] = [_mark_of(one) for one in self._shown]
+        return marks
+
+    def choose(self, rows: NDArray[Any]) -> Held | None:
+        """Return the plan to use, by the marks of all workers, one row each; None: sit this out."""
+        marks = np.asarray(rows, dtype=np.float32).reshape(-1, self.width)
+        marks = marks[np.any(marks != NO_PLAN, axis=1)]
+        shown = self._shown if self._in_use is None else (*self._shown, self._in_use)
+        # Also where a number was given twice, all workers try plans in the same order.
+        for held in sorted(shown, key=lambda one: (-one.plan.number, _mark_of(one))):
+            if np.all(np.any(marks == np.float32(_mark_of(held)), axis=1)):
+                self._in_use = held
+                return held
+        return self._in_use if self._is_in_use_by_most(marks[:, 0]) else None
+
+    def _is_in_use_by_most(self, in_use: NDArray[np.float32]) -> bool:
+        """Whether this worker's plan in use is that of most: one that was away may have another."""
+        known, counts = np.unique(in_use[in_use != NO_PLAN], return_counts=True)
+        if self._in_use is None or not len(known):
+            return False
+        return bool(known[np.argmax(counts)] == np.float32(_mark_of(self._in_use)))
+
+
+def _mark_of(held: Held) -> int:
+    return mark_of(held.plan, held.workers)

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
@@ -281,8 +282,8 @@ def test_non_blocking_plans_arrive_in_the_background(manager, job):
         return all(client.newest > 0 for client in clients)
 
     until(goes_on, "a plan for the speeds")
-    smallest = min(client.newest for client in clients)
-    plans = [client.numbered(smallest) for client in clients]
+    marks = np.stack([client.show(said(w, k)) for w, client in zip("ab", clients, strict=True)])
+    plans = [client.choose(marks) for client in clients]
     assert [plan.sizes.tolist() for plan in plans] == [[20, 40]] * 2
     for client in clients:
         client.leave()
@@ -313,7 +314,8 @@ def test_agreement_that_fails_for_one_fails_for_all_and_keeps_the_last_common_pl
     )
     boundary([a, b], 0)
     boundary([a, b], 1, 10.0, 20.0)
-    a.numbered(0), b.numbered(0)
+    for client in (a, b):
+        client.use(next(held for held in client.held if held.plan.number == 0))
     assert a.agree(1, timeout=0.1).number == 0
     assert b.agree(1, timeout=5.0).number == 0
     assert [plan.number for plan in together(lambda: a.agree(2), lambda: b.agree(2))] == [1, 1]
