@@ -20,9 +20,8 @@ from evenstep.engines.iteration import Iteration
 from evenstep.engines.planners import BalancedPlanner, OraclePlanner
 from evenstep.engines.virtual import Planner, VirtualEngine
 from evenstep.policies import Even, make_policy
-from evenstep.predictors import make_predictor
+from evenstep.predictors import DEFAULT_PREDICTOR, make_predictor
 
-DEFAULT_PREDICTOR = "best_of"
 ORACLE = "oracle"
 """In place of a policy: who knows the noise of the coming iteration, so in virtual time only."""
 STEADY_AFTER = 50

@@ -13,7 +13,8 @@ from evenstep.core.planner import Planner
 from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.policies import make_policy
-from evenstep.predictors import make_predictor
+from evenstep.policies.default import default_policy
+from evenstep.predictors import DEFAULT_PREDICTOR, make_predictor
 
 MAX_WORKERS = 10_000
 """Workers that a job may have."""
@@ -37,8 +38,8 @@ the total 2
     """The job begins when this many have joined; others may join later."""
     total: int
     """X: samples of all workers in one iteration."""
-    policy: str = "equal_finish"
-    predictor: str = "best_of"
+    policy: str = default_policy()
+    predictor: str = DEFAULT_PREDICTOR
     minimum: int = 1
     """Smallest batch size."""
     granularity: int = 1

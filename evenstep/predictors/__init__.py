@@ -23,6 +23,7 @@ from evenstep.predictors.narx import make_narx
 from evenstep.predictors.recurrent import make_lstm, make_rnn
 
 __all__ = [
+    "DEFAULT_PREDICTOR",
     "PREDICTORS",
     "Arima",
     "BestOf",
@@ -33,6 +34,10 @@ __all__ = [
     "Trainable",
     "make_predictor",
 ]
+
+
+DEFAULT_PREDICTOR = "best_of"
+"""The predictor of a policy that needs one, where the user names none."""
 
 
 def _best_of(num_workers: int, narx: bool = False) -> BestOf:

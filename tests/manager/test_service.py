@@ -82,12 +82,24 @@ def test_job_is_created_on_the_command_line_with_all_its_settings(manager, job):
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(("on_cpus", "policy"), [(False, "equal_finish"), (True, "proportional")])
+def test_default_policy_of_a_job_depends_on_what_its_workers_compute_on(
+    manager, job, on_cpus, policy
+):
+    with manager.connect(job, "a", workers=2, total=64, on_cpus=on_cpus) as client:
+        assert client.settings.policy == policy
+    flag = ["--on-cpus"] if on_cpus else []
+    manager.command("create", f"{job}-2", "--workers", 2, "--total", 64, *flag)
+    assert manager.status()[f"{job}-2"]["settings"]["policy"] == policy
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [
         (["--workers", "2"], "--workers"),
         (["create", "j", "--workers", "2", "--total", "8", "--state", "s"], "--state"),
         (["status", "--policy", "even"], "--policy"),
+        (["status", "--on-cpus"], "--on-cpus"),
     ],
 )
 def test_option_that_would_do_nothing_is_refused(words, option):
