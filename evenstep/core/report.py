@@ -215,19 +215,6 @@ class Reports:
         nothing, unknown = np.zeros(n, dtype=np.int64), np.full(n, np.nan)
         return replace(self, batch_sizes=nothing, times=unknown, measured=None)
 
-    def newest_measured(self) -> Reports:
-        """Return the reports with x and t of the newest iteration measured, and of no other."""
-        if self.measured is None:
-            return self
-        newest = int(self.measured[self.observed].max(initial=-1))
-        own = self.observed & (self.measured == newest)
-        return replace(
-            self,
-            batch_sizes=np.where(own, self.batch_sizes, 0),
-            times=np.where(own, self.times, np.nan),
-            measured=np.full(self.num_workers, newest),
-        )
-
     def check(self) -> None:
         """Raise InvalidReport where an array holds what no worker can report."""
         n = self.num_workers

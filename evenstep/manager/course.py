@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core.arrays import Floats
+from evenstep.core.attribution import Attribution
 from evenstep.core.plan import Plan
 from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
@@ -35,6 +36,9 @@ class Boundary:
     """When, in seconds of a clock that does not jump."""
     seconds: float
     """How long it took to decide."""
+    measured: Reports
+    """The newest reports that hold the times of their own iteration: those of this boundary, unless
+    a device is measured late."""
 
     @property
     def iteration(self) -> int:
@@ -42,13 +46,8 @@ class Boundary:
         return self.reports.iteration
 
     @property
-    def measured(self) -> Reports:
-        """The reports with the times of one iteration: the newest measured, k-1 if none is late."""
-        return self.reports.newest_measured()
-
-    @property
     def waiting(self) -> Floats:
-        """Seconds that each worker waited for the slowest in the iteration of `measured`; NaN where
+        """Seconds that each worker waited for the slowest in the iteration measured; NaN where
         unknown."""
         return waiting_of(self.measured.times)
 
@@ -72,6 +71,7 @@ class Course:
         self.decision_seconds = 0.0
         self.decisions = [0] * (len(BUCKETS) + 1)
         """Decisions by how long they took: up to each of `BUCKETS`, and longer."""
+        self._attribution: Attribution[None] = Attribution()
 
     def decide(self, planner: Planner, reports: Reports) -> Boundary:
         """Let the planner decide, and note how that went."""
@@ -80,14 +80,24 @@ class Course:
         seconds = time.perf_counter() - began
         if self.last is not None and self.last.plan.number != plan.number:
             self.num_plan_changes += 1
-        self.last = Boundary(planner.workers, reports, plan, time.monotonic(), seconds)
+        measured = self._measured(planner.workers, reports)
+        closed = time.monotonic()
+        self.last = Boundary(planner.workers, reports, plan, closed, seconds, measured)
         self.num_iterations += 1
         self.decision_seconds += seconds
         self.decisions[bisect_left(BUCKETS, seconds)] += 1
         return self.last
 
+    def _measured(self, workers: tuple[str, ...], reports: Reports) -> Reports:
+        if self.last is not None and self.last.workers != workers:
+            # What still waits for its times was said by other workers.
+            self._attribution.rest()
+        complete = self._attribution.add(reports, None)
+        return complete[-1][0] if complete else reports.without_times()
+
     def end(self) -> None:
         """Note that the job does not run any more; the counts stay."""
+        self._attribution.rest()
         self.last = None
 
 
