@@ -3,34 +3,33 @@
     measure  ->  predict  ->  plan  ->  apply
 
 This package holds the pure half, predict and plan, and loads no framework: reports go into a
-`Balancer`, plans come out.
+`Planner`, plans come out.
 """
 
-from __future__ import annotations
+import typing as _typing
 
-from typing import TYPE_CHECKING, Any
-
-from evenstep.balancer import Balancer
-from evenstep.coordination import InProcessCoordinator, Session
+from evenstep.core.coordinator import InProcessCoordinator
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Advice, Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Report, Reports, Usage
+from evenstep.core.session import Session
 from evenstep.errors import EvenstepError
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from evenstep.manager.connecting import connect
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Advice",
-    "Balancer",
     "EvenstepError",
     "InProcessCoordinator",
     "Limits",
     "Plan",
+    "Planner",
     "Report",
     "Reports",
     "Session",
@@ -42,10 +41,22 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     # The client of the manager is the one name that needs more than numpy.
-    if name != "connect":
-        raise AttributeError(f"module 'evenstep' has no attribute {name!r}")
-    from evenstep.manager.connecting import connect
+    if name == "connect":
+        from evenstep.manager.connecting import connect
 
-    return connect
+        return connect
+    hint = ""
+    if name == "Balancer":
+        hint = ": it is called Planner now, and the one for DDP is evenstep.pytorch.Balancer"
+    raise AttributeError(f"module 'evenstep' has no attribute {name!r}{hint}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, the dunder names and the submodules that are loaded."""
+    return sorted({*__all__, *(name for name in globals() if not _is_hidden(name))})
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")

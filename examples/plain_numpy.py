@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 import evenstep
 from evenstep.core.arrays import Floats, Ints
 from evenstep.training.epochs import Epochs
@@ -45,7 +46,7 @@ def gradient(weights: Floats, x: Floats, labels: Ints) -> Floats:
 
 
 class Exchange:
-    """Adds up arrays over all workers, in memory that they share."""
+    """Lets all workers see the arrays of all, in memory that they share."""
 
     def __init__(self, num_workers: int, size: int) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -53,12 +54,16 @@ class Exchange:
         self._barrier = spawn.Barrier(num_workers, timeout=PATIENCE)
         self._shape = num_workers, size
 
-    def sum(self, worker: int, array: Floats) -> Floats:
-        rows = np.frombuffer(self._memory).reshape(self._shape)
+    def gather(self, worker: int, array: NDArray[Any]) -> Floats:
+        rows = np.frombuffer(self._memory).reshape(self._shape)[:, : array.size]
         rows[worker] = array.ravel()
         self._barrier.wait()
-        total: Floats = rows.sum(axis=0)
+        everybody: Floats = rows.copy()
         self._barrier.wait()
+        return everybody
+
+    def sum(self, worker: int, array: Floats) -> Floats:
+        total: Floats = self.gather(worker, array).sum(axis=0)
         return total
 
 
@@ -69,20 +74,20 @@ def work(rank: int, num_workers: int, address: str, exchange: Exchange, results:
     epochs = Epochs(SAMPLES, TOTAL, seed=0)
     name, k = f"worker-{rank}", 0
     with evenstep.connect(
-        address, "numpy", name, workers=num_workers, total=TOTAL, policy="proportional", agree=True
+        address, "numpy", name, workers=num_workers, total=TOTAL, policy="proportional"
     ) as client:
-        plan = client.boundary(evenstep.Report(name, k))
+        plan = client.choose(exchange.gather(rank, client.show(evenstep.Report(name, k))))
         for _ in range(EPOCHS):
             while dealt := epochs.deal(plan.sizes, worker := client.workers.index(name)):
                 start = time.perf_counter()
                 mean = gradient(weights, points[dealt.samples], labels[dealt.samples])
                 time.sleep(PER_SAMPLE * (rank + 1) * len(dealt.samples))  # emulated: slower by rank
                 seconds = time.perf_counter() - start  # own work: no waiting for others
-                size = int(dealt.sizes[worker])
-                summed = exchange.sum(worker, size / dealt.sizes.sum() * mean)
+                summed = exchange.sum(rank, dealt.sizes[worker] / dealt.sizes.sum() * mean)
                 weights -= LEARNING_RATE * summed.reshape(weights.shape)
                 epochs.advance()
-                plan = client.boundary(evenstep.Report(name, k := k + 1, size, seconds))
+                report = evenstep.Report(name, k := k + 1, int(dealt.sizes[worker]), seconds)
+                plan = client.choose(exchange.gather(rank, client.show(report)))
             epochs.end()
     if rank == 0:
         results.put((weights, dict(zip(client.workers, plan.sizes.tolist(), strict=True))))

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from evenstep.balancer import Balancer
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
@@ -17,7 +17,7 @@ _WARM_UP = 3
 def milliseconds(policy: str, predictor: str | None, num_workers: int, repeat: int) -> float:
     """Return the median time of a decision on workers of a wide spread of speeds."""
     rng = np.random.default_rng(0)
-    balancer = Balancer(
+    planner = Planner(
         [f"w{i}" for i in range(num_workers)],
         32 * num_workers,
         make_policy(policy),
@@ -26,18 +26,18 @@ def milliseconds(policy: str, predictor: str | None, num_workers: int, repeat: i
     speeds = np.exp(rng.normal(4, 0.5, num_workers))
     durations = []
     for k in range(repeat + _WARM_UP):
-        reports = _reports(balancer, speeds, k, rng)
+        reports = _reports(planner, speeds, k, rng)
         start = time.perf_counter()
-        balancer.decide(reports)
+        planner.decide(reports)
         durations.append(time.perf_counter() - start)
     return 1e3 * float(np.median(durations[_WARM_UP:]))
 
 
 def _reports(
-    balancer: Balancer, speeds: np.ndarray, iteration: int, rng: np.random.Generator
+    planner: Planner, speeds: np.ndarray, iteration: int, rng: np.random.Generator
 ) -> Reports:
     n = len(speeds)
-    sizes = balancer.plan.sizes
+    sizes = planner.plan.sizes
     times = (0.1 + sizes / speeds) * np.exp(0.03 * rng.standard_normal(n))
     share = rng.uniform(0.3, 1, n)
     return Reports(iteration, sizes, times, share, share, np.minimum(0.3 + sizes / 500, 1))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenstep.balancer import Balancer
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
@@ -18,8 +18,8 @@ from evenstep.predictors import make_predictor
 SETUPS = [("equal_finish", None), ("proportional", "best_of"), ("even", None)]
 
 
-def balancer_of(num_workers: int, policy: str, predictor: str | None) -> Balancer:
-    return Balancer(
+def planner_of(num_workers: int, policy: str, predictor: str | None) -> Planner:
+    return Planner(
         [f"w{i}" for i in range(num_workers)],
         32 * num_workers,
         make_policy(policy),
@@ -27,10 +27,10 @@ def balancer_of(num_workers: int, policy: str, predictor: str | None) -> Balance
     )
 
 
-def reports_of(balancer: Balancer, iteration: int) -> Reports:
-    n = len(balancer.workers)
+def reports_of(planner: Planner, iteration: int) -> Reports:
+    n = len(planner.workers)
     speeds = np.linspace(20.0, 90.0, n)
-    sizes = balancer.plan.sizes
+    sizes = planner.plan.sizes
     times = 0.1 + sizes / speeds
     share = np.linspace(0.3, 1.0, n)
     return Reports(iteration, sizes, times, share, share, np.minimum(0.3 + sizes / 500, 1.0))
@@ -52,15 +52,15 @@ class Observer:
 
 
 def observed_decision(num_workers: int, policy: str, predictor: str | None) -> Observer:
-    balancer = balancer_of(num_workers, policy, predictor)
+    planner = planner_of(num_workers, policy, predictor)
     for k in range(4):
-        balancer.decide(reports_of(balancer, k))
-    reports = reports_of(balancer, 4)
+        planner.decide(reports_of(planner, k))
+    reports = reports_of(planner, 4)
     observer = Observer()
     before = sys.gettrace()
     sys.settrace(observer)
     try:
-        balancer.decide(reports)
+        planner.decide(reports)
     finally:
         sys.settrace(before)
     return observer

@@ -43,6 +43,18 @@ def test_public_names_exist_and_are_listed_once():
     assert len(names) == len(set(names))
 
 
+def test_dir_holds_public_names_dunder_names_and_loaded_submodules_only():
+    submodules = {name.split(".")[1] for name in sys.modules if name.startswith("evenstep.")}
+    dunders = {name for name in dir(evenstep) if name.startswith("__") and name.endswith("__")}
+    assert set(dir(evenstep)) - dunders - submodules == set(evenstep.__all__) - dunders
+    assert set(evenstep.__all__) <= set(dir(evenstep))
+
+
+def test_old_name_of_the_planner_says_the_new_ones():
+    with pytest.raises(AttributeError, match=r"Planner.*evenstep\.pytorch\.Balancer"):
+        evenstep.Balancer  # noqa: B018
+
+
 @pytest.mark.parametrize("module", ["evenstep", "evenstep.cli.main"])
 def test_import_loads_no_framework(module):
     loaded = run(sys.executable, "-W", "error", "-c", f"import sys, {module}; print(*sys.modules)")

@@ -17,8 +17,8 @@ from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.conditions import Conditions
 from evenstep.clusters.curves import Curves
 from evenstep.core.arrays import Floats, Ints
+from evenstep.core.policy import even_sizes
 from evenstep.errors import InfeasibleLimits
-from evenstep.policies.policy import even_sizes
 
 _PRECISION = 1e-6
 """Of the levels, relative to them."""

@@ -9,10 +9,10 @@ import numpy as np
 
 from evenstep.core.arrays import Floats, Ints
 from evenstep.core.limits import Limits
+from evenstep.core.policy import even_sizes
 from evenstep.core.split import LARGEST_TOTAL, makespan, split_affine
 from evenstep.errors import InfeasibleLimits
 from evenstep.policies.finish_filter import FinishFilter
-from evenstep.policies.policy import even_sizes
 from evenstep.runlog.thinning import median
 
 _LAST = 9

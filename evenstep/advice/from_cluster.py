@@ -6,7 +6,7 @@ import numpy as np
 
 from evenstep.advice.case import Case
 from evenstep.clusters.cluster import Cluster
-from evenstep.policies.policy import even_sizes
+from evenstep.core.policy import even_sizes
 
 
 def case_of_cluster(cluster: Cluster, num_rows: int) -> Case:

@@ -39,11 +39,12 @@ from evenstep.manager.logs import FORMATS, set_up
 from evenstep.manager.messages import from_settings
 from evenstep.manager.serving import Options, serve
 from evenstep.manager.settings import Settings, check_name
+from evenstep.policies.default import default_policy
 
 _PATIENCE = 10.0
 _LISTENING = ("listen", "http", "state", "logs", "tls_cert", "tls_key", "insecure")
 _SETTINGS = tuple(field.name for field in fields(Settings))
-_CREATING = (*_SETTINGS, "reuse")
+_CREATING = (*_SETTINGS, "on_cpus", "reuse")
 _UNUSED = {
     None: (*_CREATING, "manager", "tls_ca", "json"),
     "create": (*_LISTENING, "json"),
@@ -84,7 +85,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
     ask.add_argument("--workers", type=count, metavar="N", help="the job begins with this many")
     ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
-    ask.add_argument("--policy", help=f"default: {Settings.policy}")
+    ask.add_argument(
+        "--policy", help=f"default: {Settings.policy}, or {_policy(True)} with --on-cpus"
+    )
+    ask.add_argument(
+        "--on-cpus", action="store_true", help="the workers compute on CPUs and report their usage"
+    )
     ask.add_argument("--predictor", help=f"default: {Settings.predictor}")
     ask.add_argument("--minimum", type=whole, metavar="N", help="smallest batch size; 1")
     ask.add_argument(
@@ -144,11 +150,15 @@ def _create(args: argparse.Namespace) -> int:
         raise InvalidSetting("create needs JOB, --workers and --total")
     job = check_name("job", args.job)
     given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
-    settings = Settings(**given)
+    settings = Settings(**{"policy": _policy(args.on_cpus), **given})
     _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
     reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
     print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}")
     return 0
+
+
+def _policy(on_cpus: bool) -> str:
+    return default_policy("cpu" if on_cpus else None, reads_usage=on_cpus)
 
 
 def _status(args: argparse.Namespace) -> int:

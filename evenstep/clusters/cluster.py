@@ -13,6 +13,7 @@ from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.split import split_monotone
 from evenstep.errors import InvalidSetting
+from evenstep.policies.default import default_policy
 
 _RESIDENT_MEMORY = 0.3
 """Share of a device's memory that the model itself takes, whatever the batch size."""
@@ -42,7 +43,7 @@ class Cluster:
     """The first iteration that counts in the figures; those before are for learning."""
     changes_at: int | None = None
     """The iteration of the first scheduled change, where there is one."""
-    policy: str = "equal_finish"
+    policy: str = default_policy()
     """The policy to use, unless the user says otherwise."""
     minimum: int = 1
     granularity: int = 1

@@ -1,1 +1,1 @@
-"""Records, exact integer allocation and metrics: pure, and numpy only."""
+"""Records, exact integer allocation, the planner and the session of a job: pure, and numpy only."""

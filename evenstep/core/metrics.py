@@ -12,16 +12,6 @@ from evenstep.core.arrays import Floats, Ints
 _SETTLED_SHARE = 0.95
 
 
-def waiting_times(times: Floats) -> Floats:
-    """Return how long each worker waits for the slowest, (iteration, worker).
-
-    >>> waiting_times(np.array([[1.0, 3.0]]))
-    array([[2., 0.]])
-    """
-    waiting: Floats = times.max(axis=1, keepdims=True) - times
-    return waiting
-
-
 def waiting_share(times: Floats) -> float:
     """Return the part of all workers' time that is spent waiting.
 

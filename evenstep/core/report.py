@@ -1,15 +1,17 @@
 """Reports: what the workers say at an iteration boundary.
 
 The report at the boundary of iteration k carries the batch size and the batch processing time of
-iteration k-1, and the usage at the start of k. One worker's report is a `Report`, checked when it
-is made; what a decision sees is `Reports`, one array per quantity, with one entry per worker.
+iteration k-1, and the usage at the start of k. A device that runs ahead of its host is measured
+late: then `measured` says which iteration batch size and time are of. One worker's report is a
+`Report`, checked when it is made; what a decision sees is `Reports`, one array per quantity, with
+one entry per worker.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TypeGuard
 
@@ -92,6 +94,8 @@ class Report:
     """c and m at the start of iteration k."""
     cap: int | None = None
     """The largest size that the worker can run, as it has found out; None where it knows none."""
+    measured: int | None = None
+    """The iteration that x and t are of; None where that is k-1."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.worker, str) or not self.worker:
@@ -104,6 +108,13 @@ class Report:
         if self.cap is not None and not _is_count(self.cap, least=0):
             raise InvalidReport(
                 f"cap of worker {self.worker} must be an integer from 0 to 2^53, got {self.cap!r}"
+            )
+        if self.measured is not None and not (
+            _is_count(self.measured, least=0) and self.measured < self.iteration
+        ):
+            raise InvalidReport(
+                f"iteration measured of worker {self.worker} must be an integer from 0 to "
+                f"{self.iteration - 1}, got {self.measured!r}"
             )
         if (self.batch_size is None) != (self.batch_processing_time is None):
             raise InvalidReport(
@@ -145,6 +156,9 @@ class Reports:
     """v of iteration k as each worker predicts it for itself, where they do."""
     caps: Ints | None = None
     """The largest size that each worker can run, as it has found out, where they say so."""
+    measured: Ints | None = None
+    """The iteration that x and t of each worker are of, -1 where it does not say; None where that
+    is k-1 for all."""
 
     @classmethod
     def silent(cls, iteration: int, num_workers: int) -> Reports:
@@ -176,6 +190,7 @@ class Reports:
             memory=_column([row.usage.memory for row in rows]),
             device_memory=_column([row.usage.device_memory for row in rows]),
             caps=_caps([row.cap for row in rows]),
+            measured=_measured(rows),
         )
 
     @property
@@ -187,10 +202,23 @@ class Reports:
         """Whether each worker has a batch size and a time of the last iteration."""
         return np.isfinite(self.times)
 
+    @property
+    def measured_iterations(self) -> Ints:
+        """The iteration that x and t of each worker are of, -1 where it does not say."""
+        if self.measured is not None:
+            return self.measured
+        return np.full(self.num_workers, self.iteration - 1)
+
+    def without_times(self) -> Reports:
+        """Return the reports without x and t."""
+        n = self.num_workers
+        nothing, unknown = np.zeros(n, dtype=np.int64), np.full(n, np.nan)
+        return replace(self, batch_sizes=nothing, times=unknown, measured=None)
+
     def check(self) -> None:
         """Raise InvalidReport where an array holds what no worker can report."""
         n = self.num_workers
-        for name in ("times", "cpu", "memory", "device_memory", "speeds", "caps"):
+        for name in ("times", "cpu", "memory", "device_memory", "speeds", "caps", "measured"):
             values = getattr(self, name)
             if values is not None and values.shape != (n,):
                 raise InvalidReport(
@@ -201,6 +229,13 @@ class Reports:
             require(ok, "predicted speed must be finite and > 0", self.speeds, error=InvalidReport)
         if self.caps is not None:
             require(self.caps >= 0, "cap must be >= 0", self.caps, error=InvalidReport)
+        if self.measured is not None:
+            require(
+                self.measured < self.iteration,
+                f"iteration measured must be before {self.iteration}",
+                self.measured,
+                error=InvalidReport,
+            )
         x, t = self.batch_sizes, self.times
         require(x >= 0, "batch size must be >= 0", x, error=InvalidReport)
         require(
@@ -241,3 +276,10 @@ def _caps(values: Sequence[int | None]) -> Ints | None:
     if all(value is None for value in values):
         return None
     return as_ints([UNLIMITED if value is None else value for value in values])
+
+
+def _measured(rows: Sequence[Report]) -> Ints | None:
+    """Return which iteration the times of all workers are of, where any is measured late."""
+    if all(row.measured is None or row.measured == row.iteration - 1 for row in rows):
+        return None
+    return as_ints([row.iteration - 1 if row.measured is None else row.measured for row in rows])

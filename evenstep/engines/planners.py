@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from evenstep.balancer import Balancer
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.conditions import Conditions
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 
 
 class BalancedPlanner:
-    """Asks a balancer at every boundary; its plans may take effect some iterations later."""
+    """Asks a planner at every boundary; its plans may take effect some iterations later."""
 
-    def __init__(self, balancer: Balancer) -> None:
-        self._balancer = balancer
-        self._in_force = balancer.plan
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._in_force = planner.plan
         self._coming: list[Plan] = []
 
     @property
@@ -26,11 +26,11 @@ class BalancedPlanner:
     @property
     def newest(self) -> Plan:
         """The plan that was made last."""
-        return self._balancer.plan
+        return self._planner.plan
 
     def sizes(self, reports: Reports, ahead: Conditions) -> Ints:
-        before = self._balancer.plan.number
-        plan = self._balancer.decide(reports)
+        before = self._planner.plan.number
+        plan = self._planner.decide(reports)
         if plan.number != before:
             self._coming.append(plan)
         elif plan.number == self._in_force.number:

@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.balancer import Balancer
 from evenstep.clusters.cluster import Cluster
 from evenstep.clusters.conditions import Conditions
 from evenstep.core import metrics
 from evenstep.core.arrays import Floats, Ints
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner as CorePlanner
+from evenstep.core.policy import Policy
+from evenstep.core.trainer import Trainer, TrainNow
 from evenstep.engines.iteration import Iteration
 from evenstep.engines.planners import BalancedPlanner, OraclePlanner
 from evenstep.engines.virtual import Planner, VirtualEngine
 from evenstep.policies import Even, make_policy
-from evenstep.policies.policy import Policy
-from evenstep.predictors import make_predictor
-from evenstep.predictors.training import Trainer, TrainNow
+from evenstep.predictors import DEFAULT_PREDICTOR, make_predictor
 
-DEFAULT_PREDICTOR = "best_of"
 ORACLE = "oracle"
 """In place of a policy: who knows the noise of the coming iteration, so in virtual time only."""
 STEADY_AFTER = 50
@@ -64,8 +63,8 @@ class Setup:
             return OraclePlanner(cluster)
         return BalancedPlanner(self.balancer(cluster, trainer))
 
-    def balancer(self, cluster: Cluster, trainer: Trainer | None = None) -> Balancer:
-        """Make the balancer; its predictor is trained on the spot, or by the trainer."""
+    def balancer(self, cluster: Cluster, trainer: Trainer | None = None) -> CorePlanner:
+        """Make the planner behind it; its predictor is trained on the spot, or by the trainer."""
         return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay, trainer)
 
 
@@ -208,8 +207,8 @@ def _balancer(
     predictor: str | None,
     delay: int,
     trainer: Trainer | None = None,
-) -> Balancer:
-    return Balancer(
+) -> CorePlanner:
+    return CorePlanner(
         cluster.workers,
         cluster.total,
         policy,

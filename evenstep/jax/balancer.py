@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.policy import Policy
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import choose_bucket
 from evenstep.jax.gradient import JoinedGradient
@@ -15,7 +16,6 @@ from evenstep.jax.summing import Summing
 from evenstep.jax.turn import Turn
 from evenstep.jax.weighing import Loss, Weighing
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import Policy
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop
 from evenstep.training.recording import Log
@@ -27,8 +27,8 @@ class Balancer(Told):
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.
     Batches are padded to multiples of `bucket`, and planned in such: every one that a worker
-    comes across is compiled once. The other settings are those of `evenstep.pytorch.Balancer`, but
-    for the `policy`, which is `equal_finish` on every kind of device. All workers must make one.
+    comes across is compiled once. The other settings are those of `evenstep.pytorch.Balancer`. All
+    workers must make one.
     """
 
     def __init__(
@@ -54,8 +54,7 @@ class Balancer(Told):
         self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
         self.loop = Loop(
             ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
-            mode=mode, shares=shares, policy=_choose_policy(policy, coordinator),
-            predictor=predictor,
+            mode=mode, shares=shares, policy=policy, predictor=predictor,
             minimum=minimum, maximum=maximum, coordinator=coordinator,
             log=log, name=name, summary=summary, warm_up=warm_up, timer=timer, source=source,
             device=self._sum.device.platform,
@@ -100,13 +99,3 @@ class Balancer(Told):
         """
         weighing = Weighing(loss_fn, has_aux, counted)
         return JoinedGradient(weighing, self.loop, self._turn, self._sum, self.bucket)
-
-
-def _choose_policy(
-    policy: str | Policy[Any] | None, coordinator: JobCoordinator | None
-) -> str | Policy[Any] | None:
-    """Return the policy: as given, or one that moves only where it gains more than noise feigns.
-
-    A move may be to a bucket that has to be compiled, for which all workers wait.
-    """
-    return policy if policy is not None or coordinator is not None else "equal_finish"

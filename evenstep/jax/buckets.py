@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import InvalidSetting
 from evenstep.training.job import check_coordinator
 

@@ -5,17 +5,22 @@
 - Blocking: `boundary` returns when every member has reported, at most `timeout` seconds later.
 - Non-blocking: the background thread hands in the newest report and waits; `boundary` leaves it
   there and returns the newest plan that has come.
-- Which plan all workers use in an iteration is decided by whoever sees them all: the gradient
-  exchange, which carries `newest` of each worker, so that all use `numbered(smallest)`; where there
-  is none, `agree` asks the manager, and keeps the last common plan when that fails.
+- Which plan all workers use in an iteration is decided where all of them meet. In a loop that
+  exchanges gradients, `show` hands in the report and returns marks of the plans held, the loop
+  exchanges them, and `choose` picks the newest plan that everybody has shown. In a loop without an
+  exchange `agree` asks the manager, and keeps the last common plan when that fails.
 """
 
 from __future__ import annotations
 
 import threading
 from types import TracebackType
+from typing import Any
 
-from evenstep.coordination.holding import Held
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core.held_plans import CommonPlan, Held
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
 from evenstep.errors import EvenstepError, InvalidReport, OutOfTurn, Refused, Unplanned
@@ -41,6 +46,7 @@ class ManagerClient:
         self._place = place
         self._holding = place.holding
         self._used: Held | None = None
+        self._common = CommonPlan()
         self._mail: Report | None = None
         self._keeper = threading.Thread(target=self._keep, name="evenstep-manager", daemon=True)
 
@@ -103,21 +109,27 @@ class ManagerClient:
         where there is none yet. `timeout` is another than usual, for this time.
         """
         wait = self.timeout if timeout is None else timeout
-        if report.worker != self.worker:
-            raise InvalidReport(
-                f"a report must be that of worker {self.worker}, got {report.worker}"
-            )
-        if self.blocking:
-            self._report(report, wait)
-        else:
-            self._post(report, wait)
+        self._hand_in(report, wait)
         if self.agrees:
             return self.agree(report.iteration, wait)
         return self.use(self._holding.newest)
 
-    def numbered(self, number: int) -> Plan:
-        """Return the plan with a number that all workers hold, and use it from now on."""
-        return self.use(self._holding.numbered(number))
+    def show(self, report: Report, timeout: float | None = None) -> NDArray[np.float32]:
+        """Hand in a report, and return marks of the plans held, for all workers to see.
+
+        They are nine numbers, which a float32 keeps. It waits as `boundary` does.
+        """
+        self._hand_in(report, self.timeout if timeout is None else timeout)
+        return self._common.show(self._holding.all)
+
+    def choose(self, marks: NDArray[Any]) -> Plan:
+        """Return the plan of the iteration about to start, by the marks of all workers.
+
+        `marks` has what `show` returned on each of them, one row per worker, in any order. All
+        workers choose the same: the newest plan that all of them hold, or else the plan in use.
+        Unplanned is raised on a worker that has neither, which sits the iteration out.
+        """
+        return self.use(self._common.choose(marks))
 
     def agree(self, iteration: int, timeout: float | None = None) -> Plan:
         """Agree with all members on the plan of an iteration, through the manager.
@@ -167,6 +179,16 @@ class ManagerClient:
             raise Unplanned(f"worker {self.worker} of job {self.job} has no plan yet{why}")
         self._used = held
         return held.plan
+
+    def _hand_in(self, report: Report, wait: float) -> None:
+        if report.worker != self.worker:
+            raise InvalidReport(
+                f"a report must be that of worker {self.worker}, got {report.worker}"
+            )
+        if self.blocking:
+            self._report(report, wait)
+        else:
+            self._post(report, wait)
 
     def _post(self, report: Report, wait: float) -> None:
         """Leave a report for the background thread; a newer one replaces it."""

@@ -11,6 +11,8 @@ from evenstep.manager.line import Where
 from evenstep.manager.place import Place
 from evenstep.manager.presence import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
 from evenstep.manager.settings import Settings, check_name
+from evenstep.policies.default import default_policy
+from evenstep.predictors import DEFAULT_PREDICTOR
 
 
 def connect(
@@ -20,8 +22,9 @@ def connect(
     *,
     workers: int | None = None,
     total: int | None = None,
-    policy: str = "equal_finish",
-    predictor: str = "best_of",
+    policy: str | None = None,
+    predictor: str = DEFAULT_PREDICTOR,
+    on_cpus: bool = False,
     minimum: int = 1,
     granularity: int = 1,
     reuse: str | None = None,
@@ -37,8 +40,9 @@ def connect(
     """Join a job of the manager at HOST:PORT as a worker, and return its coordinator.
 
     With `workers` and `total` the job is created if it is not there; it begins with what the job
-    called `reuse` has learned. `iteration` is the one that the worker is about to start. `ca` names
-    a file of certificates to believe, and turns TLS on.
+    called `reuse` has learned. `on_cpus` says that the workers compute on CPUs and report their
+    usage, which the default of `policy` depends on. `iteration` is the one that the worker is about
+    to start. `ca` names a file of certificates to believe, and turns TLS on.
     """
     if (workers is None) != (total is None):
         raise InvalidSetting(
@@ -50,6 +54,7 @@ def connect(
         raise InvalidSetting("agree=True must go with blocking=True: an agreement is waited for")
     settings = None
     if workers is not None and total is not None:
+        policy = policy or default_policy("cpu" if on_cpus else None, reads_usage=on_cpus)
         settings = Settings(workers, total, policy, predictor, minimum, granularity)
     place = Place(
         Where(address, token, None if ca is None else client_context(ca)),

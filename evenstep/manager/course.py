@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.balancer import Balancer
 from evenstep.core.arrays import Floats
+from evenstep.core.attribution import Attribution
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.runlog.iteration_row import speeds_of
 
@@ -21,6 +22,8 @@ BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 @dataclass(frozen=True, eq=False)
 class Boundary:
     """A closed boundary: what the workers said of iteration k-1, and the plan of iteration k.
+
+    A device that runs ahead is measured late: then its times are of an earlier iteration.
 
     Nothing in it changes any more, so it may be read on any thread.
     """
@@ -33,6 +36,9 @@ class Boundary:
     """When, in seconds of a clock that does not jump."""
     seconds: float
     """How long it took to decide."""
+    measured: Reports
+    """The newest reports that hold the times of their own iteration: those of this boundary, unless
+    a device is measured late."""
 
     @property
     def iteration(self) -> int:
@@ -41,8 +47,9 @@ class Boundary:
 
     @property
     def waiting(self) -> Floats:
-        """Seconds that each worker waited for the slowest in k-1; NaN where unknown."""
-        return waiting_of(self.reports.times)
+        """Seconds that each worker waited for the slowest in the iteration measured; NaN where
+        unknown."""
+        return waiting_of(self.measured.times)
 
     @property
     def predicted_speeds(self) -> Floats:
@@ -64,22 +71,33 @@ class Course:
         self.decision_seconds = 0.0
         self.decisions = [0] * (len(BUCKETS) + 1)
         """Decisions by how long they took: up to each of `BUCKETS`, and longer."""
+        self._attribution: Attribution[None] = Attribution()
 
-    def decide(self, balancer: Balancer, reports: Reports) -> Boundary:
-        """Let the balancer decide, and note how that went."""
+    def decide(self, planner: Planner, reports: Reports) -> Boundary:
+        """Let the planner decide, and note how that went."""
         began = time.perf_counter()
-        plan = balancer.decide(reports)
+        plan = planner.decide(reports)
         seconds = time.perf_counter() - began
         if self.last is not None and self.last.plan.number != plan.number:
             self.num_plan_changes += 1
-        self.last = Boundary(balancer.workers, reports, plan, time.monotonic(), seconds)
+        measured = self._measured(planner.workers, reports)
+        closed = time.monotonic()
+        self.last = Boundary(planner.workers, reports, plan, closed, seconds, measured)
         self.num_iterations += 1
         self.decision_seconds += seconds
         self.decisions[bisect_left(BUCKETS, seconds)] += 1
         return self.last
 
+    def _measured(self, workers: tuple[str, ...], reports: Reports) -> Reports:
+        if self.last is not None and self.last.workers != workers:
+            # What still waits for its times was said by other workers.
+            self._attribution.rest()
+        complete = self._attribution.add(reports, None)
+        return complete[-1][0] if complete else reports.without_times()
+
     def end(self) -> None:
         """Note that the job does not run any more; the counts stay."""
+        self._attribution.rest()
         self.last = None
 
 

@@ -112,7 +112,7 @@ class EventStream:
         if self._plans.get(happening.job) != boundary.plan.number:
             self._plans[happening.job] = boundary.plan.number
             self._keep("plan", happening)
-        if boundary.reports.observed.any() and self._is_due(happening.job, boundary):
+        if boundary.measured.observed.any() and self._is_due(happening.job, boundary):
             self._keep("iteration", happening)
 
     async def newer(self, number: int, patience: float) -> bool:
@@ -162,7 +162,7 @@ def _figures(kind: str, boundary: Boundary | None) -> dict[str, Any]:
     """Return what an event says of a boundary."""
     if boundary is None:
         return {}
-    plan, reports = boundary.plan, boundary.reports
+    plan = boundary.plan
     workers = list(boundary.workers)
     if kind == "plan":
         return {
@@ -172,13 +172,14 @@ def _figures(kind: str, boundary: Boundary | None) -> dict[str, Any]:
             "batch_sizes": plan.sizes.tolist(),
             "reason": plan.reason,
         }
+    measured = boundary.measured
     return {
-        "iteration": boundary.iteration - 1,
+        "iteration": measured.iteration - 1,
         "workers": workers,
-        "batch_sizes": reports.batch_sizes.tolist(),
-        "times": _known(reports.times),
+        "batch_sizes": measured.batch_sizes.tolist(),
+        "times": _known(measured.times),
         "waiting": _known(boundary.waiting),
-        "cpu": _known(reports.cpu),
+        "cpu": _known(measured.cpu),
         "next_plan": plan.number,
         "next_speeds": _known(boundary.predicted_speeds),
     }

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import contextlib
 
-from evenstep.balancer import Balancer
-from evenstep.coordination.agreement import Agreements, Outcome
-from evenstep.coordination.session import Session
+from evenstep.core.agreement import Agreements, Outcome
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Report, Reports
+from evenstep.core.session import Session
 from evenstep.errors import EvenstepError, LimitReached, MembershipError, NameTaken, OutOfTurn
 from evenstep.manager.course import Course
 from evenstep.manager.news import Happening, News
@@ -48,7 +48,7 @@ class Job:
         self.changed = True
         """Whether there is something new to be saved."""
         self._session: Session | None = None
-        self._balancer: Balancer | None = None
+        self._planner: Planner | None = None
         self._presence: dict[str, Presence] = {}
         self._gathering: dict[str, int] = {}
         self._early: dict[str, Report] = {}
@@ -196,8 +196,8 @@ class Job:
 
     def close(self) -> None:
         """End a training that may be going on."""
-        if self._balancer is not None:
-            self._balancer.close()
+        if self._planner is not None:
+            self._planner.close()
 
     def saved(self) -> Saved:
         """Return all that must outlive the manager."""
@@ -224,10 +224,10 @@ class Job:
         job._least_number = max(saved.least_number, *known, -1) + UNSAVED
         if saved.running is not None:
             workers = saved.running.workers
-            job._balancer = saved.settings.balancer(workers)
-            job._balancer.restore(saved.running.state)
-            job._balancer.number_from(job._least_number)
-            job._session = job._session_of(job._balancer, saved.iteration)
+            job._planner = saved.settings.planner(workers)
+            job._planner.restore(saved.running.state)
+            job._planner.number_from(job._least_number)
+            job._session = job._session_of(job._planner, saved.iteration)
             job._presence = {
                 worker: Presence(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
                 for worker in workers
@@ -256,9 +256,9 @@ class Job:
 
     def _go_on_at(self, iteration: int) -> None:
         """Take up the session at another iteration, with the same members."""
-        assert self._session is not None and self._balancer is not None
+        assert self._session is not None and self._planner is not None
         if iteration != self._session.iteration:
-            self._session = self._session_of(self._balancer, iteration)
+            self._session = self._session_of(self._planner, iteration)
             self._num_runs += 1
             self._tell("moved", iteration=iteration)
             self._agreements = Agreements()
@@ -268,10 +268,10 @@ class Job:
     def _begin(self) -> None:
         """Start the session with those who have gathered, and with what an earlier run learned."""
         start = self.iteration
-        balancer = self._taught(in_name_order(tuple(self._gathering)), start)
-        balancer.number_from(self._least_number)
-        self._balancer, self._session = balancer, self._session_of(balancer, start)
-        self._tell("begun", iteration=start, workers=list(balancer.workers))
+        planner = self._taught(in_name_order(tuple(self._gathering)), start)
+        planner.number_from(self._least_number)
+        self._planner, self._session = planner, self._session_of(planner, start)
+        self._tell("begun", iteration=start, workers=list(planner.workers))
         self._agreements = Agreements()
         self._broken_off = False
         self._remembered_at = -1
@@ -283,31 +283,31 @@ class Job:
             self._session.report(report, in_order=True)
         self._after_change()
 
-    def _session_of(self, balancer: Balancer, iteration: int) -> Session:
+    def _session_of(self, planner: Planner, iteration: int) -> Session:
         """Return a session whose every decision is seen."""
 
         def decide(reports: Reports) -> Plan:
-            boundary = self.course.decide(balancer, reports)
+            boundary = self.course.decide(planner, reports)
             self._news.tell(Happening("boundary", self.name, boundary=boundary))
             return boundary.plan
 
-        return Session(balancer, iteration, decide)
+        return Session(planner, iteration, decide)
 
     def _tell(self, kind: str, worker: str | None = None, **details: object) -> None:
         self._news.tell(Happening(kind, self.name, worker, details=details))
 
-    def _taught(self, workers: list[str], start: int) -> Balancer:
-        """Return a balancer that knows what the last run learned, if that can be used."""
-        balancer = self.settings.balancer(workers)
+    def _taught(self, workers: list[str], start: int) -> Planner:
+        """Return a planner that knows what the last run learned, if that can be used."""
+        planner = self.settings.planner(workers)
         if self._learned is None:
-            return balancer
+            return planner
         try:
-            balancer.restore(self._learned.state, self._learned.workers)
+            planner.restore(self._learned.state, self._learned.workers)
         except EvenstepError:
             self._learned = None
-            return self.settings.balancer(workers)
-        balancer.renumber(balancer.plan.number + 1, start)
-        return balancer
+            return self.settings.planner(workers)
+        planner.renumber(planner.plan.number + 1, start)
+        return planner
 
     def _begin_without_the_rest(self, now: float) -> None:
         if self._session is None and self._broken_off and self._gathering:
@@ -338,7 +338,7 @@ class Job:
             self._tell("ended", iteration=self.iteration, reason=reason)
         self.course.end()
         self.close()
-        self._session = self._balancer = None
+        self._session = self._planner = None
         self._presence, self._gathering, self._early = {}, {}, {}
         self.changed = True
 
@@ -353,9 +353,9 @@ class Job:
             self._learned = self._learning()
 
     def _learning(self) -> Learned | None:
-        if self._balancer is None:
+        if self._planner is None:
             return None
-        return Learned(self._balancer.workers, self._balancer.state())
+        return Learned(self._planner.workers, self._planner.state())
 
     def _after_change(self) -> None:
         self.changed = True

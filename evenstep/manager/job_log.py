@@ -8,19 +8,26 @@ be left out where the disk is too slow, and what is written stays right.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import count, takewhile
 from pathlib import Path
 from typing import TextIO
 
 from evenstep.core.arrays import Ints, as_ints
+from evenstep.core.attribution import Attribution
+from evenstep.core.report import Reports
 from evenstep.manager.course import Boundary, waiting_of
 from evenstep.manager.settings import Settings, safe_name
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 
 PORTION = 64 * 1024 * 1024
 """Bytes after which only every second iteration is written, then every fourth, and so on."""
+
+
+Complete = Iterable[tuple[Reports, tuple[Boundary, Boundary]]]
+"""Reports with the times of their own iteration, and the boundaries before and after it."""
 
 
 class JobLog:
@@ -34,6 +41,7 @@ class JobLog:
         self._num_iterations = 0
         self._every = 1
         self._portion = PORTION
+        self._attribution: Attribution[tuple[Boundary, Boundary]] = Attribution()
 
     @classmethod
     def begin(cls, folder: Path, job: str, run: int, settings: Settings, first: Boundary) -> JobLog:
@@ -59,20 +67,29 @@ class JobLog:
     def add(self, boundary: Boundary) -> None:
         """Write the iteration that a boundary ends, with its plan and its members."""
         before, self._before = self._before, boundary
-        if boundary.iteration != before.iteration + 1 or not boundary.reports.observed.any():
-            return
-        self._num_iterations += 1
-        if self._num_iterations % self._every == 0:
-            self._write(before, boundary)
+        if boundary.workers != before.workers:
+            # Arrays of other workers: what still waits for its times gets no more of them.
+            self._add(self._attribution.rest())
+        self._add(self._attribution.add(boundary.reports, (before, boundary)))
+
+    def _add(self, complete: Complete) -> None:
+        for reports, (before, after) in complete:
+            if after.iteration != before.iteration + 1 or not reports.observed.any():
+                continue
+            self._num_iterations += 1
+            if self._num_iterations % self._every == 0:
+                self._write(before, replace(after, reports=reports))
 
     def end(self, reason: str) -> None:
-        """Say that the run is over, and close the file."""
+        """Write what still waits for times, say that the run is over, and close the file."""
         with contextlib.closing(self._file):
+            self._add(self._attribution.rest())
             self._writer.event(Event("end", self._before.iteration, reason=reason))
 
     def close(self) -> None:
-        """Close the file of a run that may go on."""
-        self._file.close()
+        """Write what still waits for times, and close the file of a run that may continue."""
+        with contextlib.closing(self._file):
+            self._add(self._attribution.rest())
 
     def _write(self, before: Boundary, after: Boundary) -> None:
         k = before.iteration

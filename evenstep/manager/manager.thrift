@@ -66,7 +66,9 @@ struct Report {
   5: optional double memory,                 // m, the free share at the start of k; 1 by default
   6: optional double device_memory,          // share of the device's memory in use, where known
   7: optional i64 plan,                      // number of the newest plan that the worker holds
-  8: optional i64 cap                        // the largest batch size that it can run, where it knows
+  8: optional i64 cap,                       // the largest batch size that it can run, where it knows
+  9: optional i64 measured                   // the iteration of batch_size and batch_processing_time,
+                                             // where a device is measured late; k-1 by default
 }
 
 struct Plan {

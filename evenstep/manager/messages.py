@@ -60,6 +60,7 @@ def to_report(worker: str, struct: Any) -> Report:
             struct.device_memory,
         ),
         struct.cap,
+        struct.measured,
     )
 
 
@@ -74,6 +75,7 @@ def from_report(report: Report, held: int | None) -> Any:
         device_memory=None if usage.device_memory is None else float(usage.device_memory),
         plan=held,
         cap=report.cap,
+        measured=report.measured,
     )
 
 

@@ -160,7 +160,7 @@ def worker_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
         time.sleep(_PAUSE)
         last = job.last
         if last is not None:
-            _add(times, job, last.workers, last.reports.times.tolist())
+            _add(times, job, last.workers, last.measured.times.tolist())
             _add(waiting, job, last.workers, last.waiting.tolist())
             _add(speeds, job, last.workers, last.predicted_speeds.tolist())
     yield from (sizes, times, waiting, speeds)

@@ -13,7 +13,7 @@ import time
 import uuid
 from typing import Any
 
-from evenstep.coordination.holding import Held, Holding
+from evenstep.core.held_plans import Held, Holding
 from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
 from evenstep.manager.idl import types
 from evenstep.manager.line import Line, Where

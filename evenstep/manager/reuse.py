@@ -26,13 +26,13 @@ def inherited(settings: Settings, other: Job) -> Learned:
     learned = other.knowledge
     if learned is None:
         raise InvalidSetting(f"a job to reuse must have learned something, got {other.name}")
-    balancer = settings.balancer(learned.workers)
-    assert balancer.predictor is not None
+    planner = settings.planner(learned.workers)
+    assert planner.predictor is not None
     try:
-        balancer.predictor.restore(inner_arrays(learned.state, "predictor"))
+        planner.predictor.restore(inner_arrays(learned.state, "predictor"))
     except StateFileError as error:
         raise InvalidSetting(
             f"predictor {ours} must have the settings of {theirs}, to reuse what job {other.name} "
             f"has learned: {error}"
         ) from error
-    return Learned(learned.workers, balancer.state())
+    return Learned(learned.workers, planner.state())

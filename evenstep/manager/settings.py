@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from evenstep.balancer import Balancer
 from evenstep.core.limits import UNLIMITED, Limits
+from evenstep.core.planner import Planner
 from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.policies import make_policy
-from evenstep.predictors import make_predictor
+from evenstep.policies.default import default_policy
+from evenstep.predictors import DEFAULT_PREDICTOR, make_predictor
 
 MAX_WORKERS = 10_000
 """Workers that a job may have."""
@@ -37,8 +38,8 @@ the total 2
     """The job begins when this many have joined; others may join later."""
     total: int
     """X: samples of all workers in one iteration."""
-    policy: str = "equal_finish"
-    predictor: str = "best_of"
+    policy: str = default_policy()
+    predictor: str = DEFAULT_PREDICTOR
     minimum: int = 1
     """Smallest batch size."""
     granularity: int = 1
@@ -56,19 +57,19 @@ the total 2
         if max(self.total, self.minimum, self.granularity) > UNLIMITED:
             raise InvalidSetting(f"total of a job must be at most 2^53, got {self.total}")
         Limits.of(self.workers, self.minimum, granularity=self.granularity).bounds(self.total)
-        self.balancer([str(i) for i in range(self.workers)])
+        self.planner([str(i) for i in range(self.workers)])
 
     @property
     def predictor_in_use(self) -> str | None:
         """The predictor, or None where the policy does without speeds."""
         return self.predictor if make_policy(self.policy).uses_speeds else None
 
-    def balancer(self, workers: Sequence[str]) -> Balancer:
-        """Make the balancer of a job that begins with these workers."""
+    def planner(self, workers: Sequence[str]) -> Planner:
+        """Make the planner of a job that begins with these workers."""
         policy = make_policy(self.policy)
         # Also where the policy does without: a mistake in it must not wait for another policy.
         predictor = make_predictor(self.predictor, len(workers))
-        return Balancer(
+        return Planner(
             workers,
             self.total,
             policy,

@@ -25,6 +25,9 @@ class Measurement:
     average samples where they are unequal work."""
     time: float | None
     """t, in seconds; None where it cannot be trusted."""
+    age: int = 0
+    """Iterations that have ended since: 0 where this is the last one, more on a device that runs
+    ahead of its host."""
 
 
 class Timer(Protocol):
@@ -77,7 +80,7 @@ class HostTimer:
     >>> timer = HostTimer(clock)
     >>> timer.start(); timer.batch(32); timer.stop()
     >>> timer.finished()
-    Measurement(batch_size=32, time=0.5)
+    Measurement(batch_size=32, time=0.5, age=0)
     """
 
     def __init__(self, clock: Clock = time.perf_counter) -> None:

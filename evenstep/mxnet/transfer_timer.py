@@ -17,7 +17,7 @@ class TransferTimer:
     >>> timer.pulled(0.125)
     >>> timer.start(); timer.batch(32); timer.stop()
     >>> timer.finished()
-    Measurement(batch_size=32, time=0.75)
+    Measurement(batch_size=32, time=0.75, age=0)
     """
 
     def __init__(self, inner: Timer | None = None) -> None:

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from evenstep.core.policy import Policy
 from evenstep.core.settings import construct, parse_spec
 from evenstep.errors import InvalidSetting
 from evenstep.policies.equal_finish import EqualFinish
 from evenstep.policies.even import Even
-from evenstep.policies.policy import Policy
 from evenstep.policies.proportional import Proportional
 from evenstep.policies.static import Static
 from evenstep.policies.stepwise import Stepwise

@@ -11,6 +11,7 @@ import numpy as np
 from evenstep.core.arrays import Bools, Ints, as_ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Advice, Decision
+from evenstep.core.policy import fits, keep_current
 from evenstep.core.rows import remap_rows
 from evenstep.core.settings import require_whole
 from evenstep.core.split import makespan, split_affine
@@ -19,7 +20,6 @@ from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies.bench import Bench
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.policies.memory import MemoryModel
-from evenstep.policies.policy import fits, keep_current
 from evenstep.policies.removal import advise_removal
 
 

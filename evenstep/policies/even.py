@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Decision
+from evenstep.core.policy import even_sizes, predict_times
 from evenstep.core.view import View
-from evenstep.policies.policy import even_sizes, predict_times
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import numpy as np
 
 from evenstep.core.arrays import Floats, Ints
 from evenstep.core.plan import Advice, Decision
+from evenstep.core.policy import predict_times
 from evenstep.core.split import split_proportional
 from evenstep.core.view import View
-from evenstep.policies.policy import predict_times
 from evenstep.policies.removal import advise_removal
 
 

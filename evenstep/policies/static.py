@@ -9,10 +9,10 @@ import numpy as np
 
 from evenstep.core.arrays import Ints, as_floats, require
 from evenstep.core.plan import Decision
+from evenstep.core.policy import predict_times
 from evenstep.core.split import split_proportional
 from evenstep.core.view import View
 from evenstep.errors import InvalidSetting
-from evenstep.policies.policy import predict_times
 
 
 @dataclass(frozen=True)

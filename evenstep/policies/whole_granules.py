@@ -15,10 +15,10 @@ import numpy as np
 from evenstep.core.arrays import Ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Decision
+from evenstep.core.policy import Policy
 from evenstep.core.settings import require_whole
 from evenstep.core.split import split_proportional
 from evenstep.core.view import View
-from evenstep.policies.policy import Policy
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ import numpy as np
 from evenstep.core.arrays import Ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Decision
+from evenstep.core.policy import Policy, even_sizes, fits, predict_times
 from evenstep.core.settings import require_whole
 from evenstep.core.view import View
 from evenstep.errors import InvalidSetting
-from evenstep.policies.policy import Policy, even_sizes, fits, predict_times
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.settings import construct, parse_spec
 from evenstep.errors import InvalidSetting
 from evenstep.predictors.arima import Arima
@@ -19,10 +20,10 @@ from evenstep.predictors.ema import Ema
 from evenstep.predictors.kalman import Kalman
 from evenstep.predictors.median import Median
 from evenstep.predictors.narx import make_narx
-from evenstep.predictors.predictor import Predictor, Trainable
 from evenstep.predictors.recurrent import make_lstm, make_rnn
 
 __all__ = [
+    "DEFAULT_PREDICTOR",
     "PREDICTORS",
     "Arima",
     "BestOf",
@@ -33,6 +34,10 @@ __all__ = [
     "Trainable",
     "make_predictor",
 ]
+
+
+DEFAULT_PREDICTOR = "best_of"
+"""The predictor of a policy that needs one, where the user names none."""
 
 
 def _best_of(num_workers: int, narx: bool = False) -> BestOf:

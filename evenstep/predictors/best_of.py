@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core.arrays import Floats, Ints
+from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
-from evenstep.predictors.predictor import Predictor, Trainable
 
 _RATE = 0.02
 _LARGEST_ERROR = 0.1

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core.arrays import Bools, Floats, Ints, require
+from evenstep.core.predictor import fill_unseen
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
-from evenstep.predictors.predictor import fill_unseen
 
 
 @dataclass(frozen=True, eq=False)

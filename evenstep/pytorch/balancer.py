@@ -20,12 +20,12 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.coordination import JobCoordinator
 from evenstep.core.arrays import Ints
+from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.plan import Plan
+from evenstep.core.policy import Policy
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.policies.policy import Policy
 from evenstep.pytorch.accumulation import AccumulationWatch
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import check_model, side_group

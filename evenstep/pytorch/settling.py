@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
 from evenstep.pytorch.checks import check_hook
 from evenstep.pytorch.compatibility import check_normalisation
 from evenstep.pytorch.exchange import UserHook

@@ -22,12 +22,12 @@ from torch.utils.data import Dataset
 from evenstep.core.arrays import Ints, as_floats, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.plan import Plan
+from evenstep.core.policy import even_sizes
 from evenstep.core.settings import require_whole
 from evenstep.core.split import split_proportional
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.measure.timer import Clock
 from evenstep.policies import Static
-from evenstep.policies.policy import even_sizes
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm
 from evenstep.pytorch.calibration import (
     Line,

@@ -74,10 +74,11 @@ class CudaTimer:
         if len(self._running) < 2:
             return None
         work = self._running.popleft()
+        age = len(self._running)
         if work.is_spoilt or not all(end.query() for _, end in work.spans):
-            return Measurement(work.samples, None)
+            return Measurement(work.samples, None, age)
         milliseconds = sum(begin.elapsed_time(end) for begin, end in work.spans)
-        return Measurement(work.samples, milliseconds / 1e3 if milliseconds > 0 else None)
+        return Measurement(work.samples, milliseconds / 1e3 if milliseconds > 0 else None, age)
 
     def _record(self) -> Any:
         event = self._make_event()

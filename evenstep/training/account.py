@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evenstep.core.arrays import Ints
+from evenstep.core.attribution import Attribution
 from evenstep.core.report import Reports
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.recording import Recorder
@@ -16,10 +17,15 @@ class Account:
         self.summary = Summary(even)
         self.last_reports: Reports | None = None
         self._recorder = recorder
+        self._attribution: Attribution[Exchanged] = Attribution()
 
     def add(self, reports: Reports, done: Exchanged) -> None:
-        """Add the iteration that these reports are about."""
+        """Take the reports at the end of an iteration, which is added once its times are known."""
         self.last_reports = reports
+        for complete, iteration in self._attribution.add(reports, done):
+            self._add(complete, iteration)
+
+    def _add(self, reports: Reports, done: Exchanged) -> None:
         self.summary.observe(reports, done.plan)
         if self._recorder is not None:
             self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
@@ -30,7 +36,9 @@ class Account:
             self._recorder.note(iteration, text)
 
     def close(self, iteration: int) -> None:
-        """End the run log."""
+        """Add what still waits for times that will not come, and end the run log."""
+        for reports, done in self._attribution.rest():
+            self._add(reports, done)
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.close(iteration)

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core.plan import Plan
+from evenstep.core.policy import Policy
 from evenstep.core.report import Reports
-from evenstep.policies.policy import Policy
 from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.saved import Memory

@@ -25,15 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.coordination import JobCoordinator
-from evenstep.coordination.common import marks_of, newest_common
-from evenstep.coordination.holding import KEPT, Held
 from evenstep.core.arrays import as_ints
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.held_plans import KEPT, Held, marks_of, newest_common
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
+from evenstep.core.policy import Policy
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.errors import EvenstepError, StateFileError
-from evenstep.policies.policy import Policy
 from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.meeting import Meeting
@@ -186,6 +185,7 @@ def _report_of(reports: Reports, i: int, worker: str) -> Report:
     used = float(reports.device_memory[i])
     cap = UNLIMITED if reports.caps is None else int(reports.caps[i])
     is_observed = bool(reports.observed[i])
+    measured = int(reports.measured_iterations[i])
     return Report(
         worker,
         reports.iteration,
@@ -197,6 +197,7 @@ def _report_of(reports: Reports, i: int, worker: str) -> Report:
             None if math.isnan(used) else used,
         ),
         cap if cap < UNLIMITED else None,
+        measured if is_observed and measured < reports.iteration - 1 else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import InvalidSetting
 from evenstep.training.settings import Settings, name_of
 

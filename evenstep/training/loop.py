@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.plan import Plan
+from evenstep.core.policy import Policy
 from evenstep.measure.timer import HostTimer, Timer
-from evenstep.policies.policy import Policy
 from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.policy import Policy, even_sizes
 from evenstep.errors import EvenstepError, InvalidSetting
-from evenstep.policies.policy import Policy, even_sizes
 from evenstep.training.account import Account
 from evenstep.training.boundary import Boundary
 from evenstep.training.coordinated_boundary import Away, CoordinatedBoundary

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
+from evenstep.core.policy import Policy
 from evenstep.core.report import Reports
-from evenstep.policies.policy import Policy
 from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.saved import Memory, last_reports, remembered, restore, save
@@ -27,7 +27,7 @@ class OwnBoundary:
     first = 0
     slot_width = 0
 
-    def __init__(self, core: CoreBalancer, account: Account) -> None:
+    def __init__(self, core: Planner, account: Account) -> None:
         self.core = core
         self.account = account
         self._straggler = StragglerWatch()

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from evenstep.balancer import Balancer
 from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.policies import short_form
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
@@ -113,17 +113,17 @@ def _end(writer: RunLogWriter, iteration: int) -> None:
 
 
 def make_recorder(
-    log: Log | None, balancer: Balancer, source: str, mode: str, predictor: str, job: str = "ddp"
+    log: Log | None, planner: Planner, source: str, mode: str, predictor: str, job: str = "ddp"
 ) -> Recorder | None:
-    """Return the recorder of a training with the settings of a balancer, if it has a log."""
+    """Return the recorder of a training with the settings of a planner, if it has a log."""
     if not log:
         return None
     header = Header(
         source=source,
         job=job,
-        workers=balancer.workers,
-        total=balancer.total,
-        policy=short_form(balancer.policy),
+        workers=planner.workers,
+        total=planner.total,
+        policy=short_form(planner.policy),
         predictor=predictor,
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings={"mode": mode},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from evenstep.core.predictor import Predictor
 from evenstep.core.report import Usage
+from evenstep.core.speed_model import SpeedModel
 from evenstep.measure.timer import Measurement, Timer
 from evenstep.measure.usage import UsageProbe
-from evenstep.predictors.predictor import Predictor
-from evenstep.predictors.training import TrainInBackground
 from evenstep.transports.slots import Row, write_row
 
 
@@ -22,35 +22,33 @@ class Reporter:
         warm_up: int,
         reads: bool,
     ) -> None:
-        self._predictor = predictor
+        self._model = None if predictor is None else SpeedModel(predictor)
         self._timer = timer
         self._warm_up = warm_up
         # Usage is only read where somebody uses it.
         self._probe = UsageProbe() if predictor is not None or reads else None
-        self._trainer = TrainInBackground()
-        self._usage_before: Usage | None = None
-        self._is_seen = False
+        self._num_ended = 0
         self._remembered: float | None = None
 
     def row(self, cap: int | None, device_memory: float | None, digest: int) -> Row:
-        """Return the row of the iteration that has just ended, with the digest of its plan."""
+        """Return the row of the iteration that has just ended, with the digest of its plan.
+
+        What is measured may be an earlier iteration, which the row says.
+        """
         measured = self._timer.finished()
-        if self._warm_up > 0:
-            # The first iterations allocate, compile and rebuild: nothing to learn from.
-            self._warm_up -= 1
-            measured = None
+        self._num_ended += 1
         usage = self._probe.read() if self._probe is not None else Usage()
-        speed = self._predict(measured, usage)
-        known = measured is not None and measured.time is not None and measured.batch_size > 0
+        known = measured if self._is_known(measured) else None
         return write_row(
-            batch_size=measured.batch_size if measured is not None and known else None,
-            time=measured.time if measured is not None and known else None,
+            batch_size=None if known is None else known.batch_size,
+            time=None if known is None else known.time,
             cpu=usage.cpu,
             memory=usage.memory,
             device_memory=device_memory,
-            speed=speed,
+            speed=self._predict(known, usage),
             cap=cap,
             digest=digest,
+            age=None if measured is None else measured.age,
         )
 
     def remember(self, speed: float) -> None:
@@ -58,22 +56,31 @@ class Reporter:
         self._remembered = speed
 
     def close(self) -> None:
-        """End the probe and a training that may be going on."""
+        """End the probe and a training that may be running."""
         if self._probe is not None:
             self._probe.close()
-        self._trainer.close()
+        if self._model is not None:
+            self._model.close()
 
-    def _predict(self, measured: Measurement | None, usage: Usage) -> float | None:
-        """Learn the speed with the usage at the start of its iteration; predict the next one."""
-        if self._predictor is None:
+    def _is_known(self, measured: Measurement | None) -> bool:
+        """Whether there is something to learn from: the first iterations allocate and compile."""
+        if measured is None or not measured.time or measured.batch_size <= 0:
+            return False
+        return self._place_of(measured) >= self._warm_up
+
+    def _place_of(self, measured: Measurement) -> int:
+        """Return which iteration was measured, counted from 0 since this worker began."""
+        return self._num_ended - 1 - measured.age
+
+    def _predict(self, known: Measurement | None, usage: Usage) -> float | None:
+        """Learn what was measured, and predict the speed of the iteration about to start."""
+        if self._model is None:
             return None
-        before, self._usage_before = self._usage_before, usage
-        if measured is not None and measured.time and measured.batch_size and before is not None:
-            speed = np.array([measured.batch_size / measured.time])
-            self._predictor.observe(speed, np.array([before.cpu]), np.array([before.memory]))
-            self._trainer.poll(self._predictor)
-            self._is_seen = True
-        if not self._is_seen:
+        if known is not None and known.time:
+            speed = np.array([known.batch_size / known.time])
+            self._model.learn(speed, np.array([self._place_of(known)]))
+        cpu, memory = np.array([usage.cpu]), np.array([usage.memory])
+        self._model.begin(self._num_ended, cpu, memory)
+        if not self._model.is_taught:
             return self._remembered
-        prediction = self._predictor.predict(np.array([usage.cpu]), np.array([usage.memory]))
-        return float(prediction[0])
+        return float(self._model.predict(cpu, memory)[0])

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.balancer import Balancer
 from evenstep.core.arrays import Ints, as_floats, as_ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.errors import StateFileError
 
@@ -26,7 +26,7 @@ class Memory:
     """The largest size that it can run."""
 
 
-def save(core: Balancer, last: Reports | None, iteration: int) -> dict[str, Any]:
+def save(core: Planner, last: Reports | None, iteration: int) -> dict[str, Any]:
     """Return all of it in plain numbers and strings; what one worker saves fits all."""
     learned = {name: array.tolist() for name, array in core.state().items()}
     return {"balancer": learned, **_common(core.total, core.workers, last, iteration)}
@@ -62,7 +62,7 @@ def _common(
     return state
 
 
-def restore(core: Balancer, state: Mapping[str, Any]) -> None:
+def restore(core: Planner, state: Mapping[str, Any]) -> None:
     """Let a balancer take up a checkpoint, also one of other workers: they go by their names."""
     _require(state, "total", "workers", "balancer")
     _check_total(state["total"], core.total)

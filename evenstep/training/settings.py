@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from evenstep.balancer import Balancer
-from evenstep.coordination import JobCoordinator
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.planner import Planner
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy
-from evenstep.predictors import Predictor, make_predictor
+from evenstep.policies.default import default_policy
+from evenstep.predictors import DEFAULT_PREDICTOR, Predictor, make_predictor
 from evenstep.training.sizes import maxima_of
 
 MODES = ("balanced", "static", "observe", "off")
@@ -71,11 +72,11 @@ class Settings:
                 f"got {self.policy!r}"
             )
 
-    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Balancer:
+    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Planner:
         """Return the balancer of these members."""
         maxima = maxima_of(self.maximum, len(members))
         caps = None if maxima is None else dict(zip(members, maxima, strict=True))
-        return Balancer(
+        return Planner(
             members, self.total, policy, minimum=self.minimum,
             granularity=1 if self._has_remainder else self.granularity,
             delay=delay,
@@ -119,18 +120,17 @@ def choose_policy(
     shares: Sequence[float] | None,
     device: str,
 ) -> Policy[Any]:
-    """Return the policy of a mode: by predicted speeds on CPUs, by finish times on accelerators."""
+    """Return the policy of a mode; usage is read here, wherever the policy needs it."""
     if mode not in MODES:
         raise InvalidSetting(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if (mode == "static") != (shares is not None):
         raise InvalidSetting(f"shares go with mode 'static', got {shares!r} with {mode!r}")
-    default = "proportional" if device == "cpu" else "equal_finish"
     if shares is not None:
         chosen: Policy[Any] = Static(tuple(float(share) for share in shares))
     elif mode == "off":
         chosen = Even()
     elif policy is None or isinstance(policy, str):
-        chosen = make_policy(policy or default)
+        chosen = make_policy(policy or default_policy(device, reads_usage=True))
     else:
         chosen = policy
     return ObserveOnly(chosen) if mode == "observe" else chosen
@@ -147,4 +147,4 @@ def choose_predictor(policy: Policy[Any], predictor: str | None) -> Predictor | 
     """Return this worker's predictor, where the policy needs one or the user wants one."""
     if predictor is None and not policy.uses_speeds:
         return None
-    return make_predictor(predictor or "best_of", num_workers=1)
+    return make_predictor(predictor or DEFAULT_PREDICTOR, num_workers=1)

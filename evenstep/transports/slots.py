@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from evenstep.core.arrays import Floats, Ints
 from evenstep.core.limits import UNLIMITED
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
@@ -20,8 +21,9 @@ from evenstep.errors import DivergedPlans
 
 Row = NDArray[np.float32]
 
-WIDTH = 8
-"""Numbers per worker: x, t, c, m, device memory, predicted v, cap, digest of plan and place."""
+WIDTH = 9
+"""Numbers per worker: x, t, c, m, device memory, predicted v, cap, age of x and t, digest of plan
+and place."""
 _UNKNOWN = -1.0
 _DIGEST_MASK = 2**24 - 1
 """As many bits as a float32 keeps exactly; so many samples fit into a batch, too."""
@@ -46,15 +48,20 @@ def write_row(
     speed: float | None,
     cap: int | None,
     digest: int,
+    age: int | None = 0,
 ) -> Row:
-    """Return one worker's row; what it does not know is None."""
-    values = (batch_size, time, cpu, memory, device_memory, speed, cap, digest)
+    """Return one worker's row; what it does not know is None.
+
+    The `age` of x and t is how many iterations ended after theirs: a device that runs ahead is
+    measured late. An age fits into a float32 for ever, which an iteration does not.
+    """
+    values = (batch_size, time, cpu, memory, device_memory, speed, cap, age, digest)
     return np.array([_UNKNOWN if v is None else v for v in values], dtype=np.float32)
 
 
 def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
     """Return the reports at the boundary of an iteration from the rows of all workers."""
-    x, t, cpu, memory, device_memory, speeds, caps, _ = rows.astype(np.float64).T
+    x, t, cpu, memory, device_memory, speeds, caps, ages, _ = rows.astype(np.float64).T
     observed = (x > 0) & (t > 0)
     known = bool(np.all(speeds > 0))
     return Reports(
@@ -67,7 +74,15 @@ def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
         device_memory=np.where(device_memory >= 0, np.minimum(device_memory, 1), np.nan),
         speeds=speeds if known else None,
         caps=np.where(caps >= 0, caps, UNLIMITED).astype(np.int64),
+        measured=_measured(ages, iteration),
     )
+
+
+def _measured(ages: Floats, iteration: int) -> Ints | None:
+    """Return the iteration that each worker's x and t are of; None where all are of the last."""
+    if not ages.any():
+        return None
+    return np.where(ages >= 0, np.maximum(iteration - 1 - ages, -1), -1).astype(np.int64)
 
 
 def check_digests(rows: NDArray[np.float32], plan: Plan, place: Sequence[int] = ()) -> None:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from evenstep.core.arrays import Ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Decision
+from evenstep.core.policy import even_sizes
 from evenstep.core.rows import from_arrays, to_arrays
 from evenstep.core.view import View
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS, Policy
-from evenstep.policies.policy import even_sizes
 from tests.policies.examples import freeze, view_of
 
 WRAPPER_SETTINGS: dict[str, dict[str, Any]] = {

@@ -9,9 +9,9 @@ import inspect
 import numpy as np
 import pytest
 
+from evenstep.core.trainer import TrainNow
 from evenstep.errors import StateFileError
 from evenstep.predictors import PREDICTORS, make_predictor
-from evenstep.predictors.training import TrainNow
 
 NAN = float("nan")
 NEEDS = {"arima": "statsmodels"}

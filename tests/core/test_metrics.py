@@ -9,11 +9,6 @@ TIMES = np.array([[1.0, 3.0, 2.0], [4.0, 4.0, 4.0], [0.0, 5.0, 1.0]])
 """Iteration times 3, 4 and 5 s; 24 s of work within 36."""
 
 
-def test_everybody_waits_for_the_slowest():
-    waiting = metrics.waiting_times(TIMES)
-    assert waiting.tolist() == [[2.0, 0.0, 1.0], [0.0, 0.0, 0.0], [5.0, 0.0, 4.0]]
-
-
 def test_the_waiting_share_is_of_all_workers_time():
     assert metrics.waiting_share(TIMES) == pytest.approx(12 / 36, rel=1e-15)
     assert metrics.waiting_share(np.full((5, 2), 0.5)) == 0.0

@@ -127,6 +127,15 @@ def test_a_checkpoint_in_mid_epoch_is_taken_up(workers):
         np.testing.assert_allclose(mine, expected, atol=1e-5)
 
 
+def chosen_by_default():
+    with balanced(8, bucket=2) as balancer:
+        return type(balancer.loop._boundary.policy).__name__
+
+
+def test_default_policy_is_that_of_the_device(workers):
+    assert workers.run(chosen_by_default) == ["Proportional"] * 2
+
+
 def mistaken(what):
     """Do something that is refused."""
     worker = jax.process_index()

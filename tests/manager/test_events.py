@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from evenstep.core.report import Report
 from evenstep.manager import events as events_module
 from evenstep.manager import web
 from evenstep.manager.events import EventStream
@@ -247,6 +248,24 @@ def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(mon
     told = [json.loads(e.text.split(b"data: ")[1])["iteration"] for e in kept]
     assert {event.kind for event in kept} == {"iteration"}
     assert {b - a for a, b in itertools.pairwise(told)} == {3}
+
+
+def test_figures_are_of_one_iteration_where_a_device_is_measured_late(monkeypatch):
+    monkeypatch.setattr(events_module, "INTERVAL", 0.0)
+    monkeypatch.setattr(events_module, "INTERVAL_PER_WORKER", 0.0)
+    events, news = EventStream(), News()
+    news.listen(events.hear)
+    job = Job("j", Settings(2, 60, "even"), news=news)
+    for worker in "ab":
+        job.join(worker, 0, 5.0, now=0.0)
+    for k in range(6):
+        job.report(said("a", k, 10.0 if k else None, size=10 + k), None, now=0.0)
+        late = Report("b", k, 20 + k, 1.0, measured=k - 2) if k > 1 else Report("b", k)
+        job.report(late, None, now=0.0)
+    told = [json.loads(e.text.split(b"data: ")[1]) for e in events.after(0)]
+    sizes = [(e["iteration"], e["batch_sizes"]) for e in told if e["event"] == "iteration"]
+    # The sizes that a reported are 10 + k at the boundary of k, and those of b are a boundary late.
+    assert sizes == [(0, [11, 0]), (1, [12, 23]), (2, [13, 24]), (3, [14, 25])]
 
 
 def test_listener_that_fails_harms_nobody(caplog):

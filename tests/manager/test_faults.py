@@ -5,9 +5,10 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from evenstep.coordination.holding import Held
+from evenstep.core.held_plans import Held
 from evenstep.errors import Refused, Unplanned
 from tests.manager.managers import PATIENCE, boundary, refused, running, said, together, until
 
@@ -304,12 +305,12 @@ def test_damaged_files_are_set_aside_and_the_others_are_recovered(tmp_path):
 
 @pytest.mark.parametrize("blocking", [False, True])
 def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path, blocking):
-    """Workers that agree on the smallest number they all hold, as a gradient exchange lets them."""
+    """Workers that choose by the marks of the plans they hold, as a gradient exchange lets them."""
     num_workers, num_iterations = 4, 300
     seed = 5
     rng = random.Random(seed)
     barrier = threading.Barrier(num_workers)
-    numbers = [0] * num_workers
+    marks = [np.zeros(0, dtype=np.float32)] * num_workers
     used: list[dict[int, tuple[int, list[int]]]] = [{} for _ in range(num_workers)]
 
     with running("--state", tmp_path / "state", log=tmp_path / "log") as manager:
@@ -321,10 +322,9 @@ def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path, blocking):
             speeds = random.Random(seed + i)
             for k in range(num_iterations):
                 report = said(f"w{i}", k, speeds.uniform(10, 40), 16) if k else said(f"w{i}", 0)
-                client.boundary(report)
-                numbers[i] = client.newest
+                marks[i] = client.show(report)
                 barrier.wait(20.0)
-                plan = client.numbered(min(numbers))
+                plan = client.choose(np.stack(marks))
                 used[i][k] = (plan.number, plan.sizes.tolist())
                 barrier.wait(20.0)
                 time.sleep(0.005)
@@ -382,9 +382,11 @@ def test_worker_that_comes_back_holds_the_plans_that_others_may_still_use(manage
     cut(b)
     until(lambda: not manager.status()[job]["workers"][1]["connected"], "the loss")
     again = manager.connect(job, "b", iteration=4)
-    held = [(n, again.numbered(n).sizes.tolist()) for n in range(1, again.newest + 1)]
-    assert held == [(n, a.numbered(n).sizes.tolist()) for n in range(1, a.newest + 1)]
-    assert len(held) > 1
+    held, others = (
+        [(one.plan.number, one.plan.sizes.tolist()) for one in client.held] for client in (again, a)
+    )
+    assert held[: again.newest] == others[: a.newest]
+    assert len(held[: again.newest]) > 1
     a.leave(), again.leave()
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from evenstep.coordination.agreement import FAILED
+from evenstep.core.agreement import FAILED
 from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
 from evenstep.manager.job import Job
 from evenstep.manager.saved import Learned

@@ -84,9 +84,9 @@ def test_decisions_are_counted_by_how_long_they_took(monkeypatch):
     moments = iter([0.0, BUCKETS[2], 10.0, 11.5])
     monkeypatch.setattr("evenstep.manager.course.time.perf_counter", lambda: next(moments))
     course = Course()
-    balancer = Settings(2, 8, "even").balancer(["a", "b"])
+    planner = Settings(2, 8, "even").planner(["a", "b"])
     for k in range(2):
-        course.decide(balancer, Reports.silent(k, 2))
+        course.decide(planner, Reports.silent(k, 2))
     assert course.decisions[2] == course.decisions[-1] == 1
     assert sum(course.decisions) == course.num_iterations == 2
     assert course.decision_seconds == BUCKETS[2] + 1.5

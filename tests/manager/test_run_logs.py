@@ -10,6 +10,7 @@ import pytest
 
 from evenstep import runlog
 from evenstep.cli.main import main
+from evenstep.core.report import Report
 from evenstep.manager import job_log, run_logs
 from evenstep.manager.job import Job
 from evenstep.manager.news import News
@@ -89,6 +90,22 @@ def test_row_has_the_usage_and_prediction_of_its_start_and_the_times_of_its_end(
     plans = [event for event in log.events if event.kind == "plan"]
     assert [(event.plan, event.batch_sizes) for event in plans] == [(0, (30, 30)), (1, (20, 40))]
     assert not log.ended  # The manager stopped, and the job may go on.
+
+
+def test_time_that_comes_late_stands_in_the_row_of_its_own_iteration(tmp_path):
+    with writing(course := Course(tmp_path, "a", "b")):
+        course.close(0, a=None, b=None)
+        course.close(1, a=10.0, b=None)
+        for k in range(2, 5):
+            late = Report("b", k, 10 * k, 1.0, measured=k - 2)
+            course.job.report(late, None, now=0.0)
+            course.close(k, a=10.0 * k)
+    (segment,) = only_log(tmp_path).segments
+    assert segment.iterations.tolist() == [0, 1, 2, 3]
+    # The row of iteration 0 was written before anybody knew that a time would come late.
+    assert segment.batch_sizes.tolist() == [[10, 0], [10, 30], [10, 40], [10, 0]]
+    expected = [[1.0, np.nan], [0.5, 1.0], [1 / 3, 1.0], [0.25, np.nan]]
+    np.testing.assert_allclose(segment.times, expected, rtol=1e-6)
 
 
 def test_workers_that_come_and_go_change_the_arrays_and_the_end_is_told(tmp_path):

@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
@@ -81,12 +82,24 @@ def test_job_is_created_on_the_command_line_with_all_its_settings(manager, job):
         }  # fmt: skip
 
 
+@pytest.mark.parametrize(("on_cpus", "policy"), [(False, "equal_finish"), (True, "proportional")])
+def test_default_policy_of_a_job_depends_on_what_its_workers_compute_on(
+    manager, job, on_cpus, policy
+):
+    with manager.connect(job, "a", workers=2, total=64, on_cpus=on_cpus) as client:
+        assert client.settings.policy == policy
+    flag = ["--on-cpus"] if on_cpus else []
+    manager.command("create", f"{job}-2", "--workers", 2, "--total", 64, *flag)
+    assert manager.status()[f"{job}-2"]["settings"]["policy"] == policy
+
+
 @pytest.mark.parametrize(
     ("words", "option"),
     [
         (["--workers", "2"], "--workers"),
         (["create", "j", "--workers", "2", "--total", "8", "--state", "s"], "--state"),
         (["status", "--policy", "even"], "--policy"),
+        (["status", "--on-cpus"], "--on-cpus"),
     ],
 )
 def test_option_that_would_do_nothing_is_refused(words, option):
@@ -281,8 +294,8 @@ def test_non_blocking_plans_arrive_in_the_background(manager, job):
         return all(client.newest > 0 for client in clients)
 
     until(goes_on, "a plan for the speeds")
-    smallest = min(client.newest for client in clients)
-    plans = [client.numbered(smallest) for client in clients]
+    marks = np.stack([client.show(said(w, k)) for w, client in zip("ab", clients, strict=True)])
+    plans = [client.choose(marks) for client in clients]
     assert [plan.sizes.tolist() for plan in plans] == [[20, 40]] * 2
     for client in clients:
         client.leave()
@@ -313,7 +326,8 @@ def test_agreement_that_fails_for_one_fails_for_all_and_keeps_the_last_common_pl
     )
     boundary([a, b], 0)
     boundary([a, b], 1, 10.0, 20.0)
-    a.numbered(0), b.numbered(0)
+    for client in (a, b):
+        client.use(next(held for held in client.held if held.plan.number == 0))
     assert a.agree(1, timeout=0.1).number == 0
     assert b.agree(1, timeout=5.0).number == 0
     assert [plan.number for plan in together(lambda: a.agree(2), lambda: b.agree(2))] == [1, 1]

@@ -7,12 +7,12 @@ import pytest
 
 from evenstep.clusters.conditions import Conditions, Environment
 from evenstep.clusters.scenarios import make_scenario
+from evenstep.core.trainer import TrainNow
 from evenstep.engines.planners import BalancedPlanner
 from evenstep.engines.simulation import Setup
 from evenstep.engines.virtual import VirtualEngine
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors import BestOf, Ema, Median, make_predictor
-from evenstep.predictors.training import TrainNow
 
 FULL = np.ones(2)
 

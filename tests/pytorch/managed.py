@@ -11,7 +11,7 @@ from typing import Any
 import torch.distributed as dist
 
 import evenstep
-from evenstep.coordination.holding import Held
+from evenstep.core.held_plans import Held
 from evenstep.core.plan import Plan
 from evenstep.core.report import Report
 from evenstep.errors import Unplanned

@@ -101,6 +101,15 @@ def test_policies_go_by_name(workers, policy):
         assert sizes[0] == pytest.approx(15, abs=2)
 
 
+def chosen_by_default():
+    with balanced(60) as balancer:
+        return type(balancer._boundary.policy).__name__
+
+
+def test_default_policy_is_that_of_the_device(workers):
+    assert workers.run(chosen_by_default) == ["Proportional"] * 2
+
+
 def test_static_shares_are_kept(workers):
     for sizes, *_ in workers.run(run_epoch, speeds=[9.0, 1.0], mode="static", shares=[1, 4]):
         assert sizes == [12, 48]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from evenstep.coordination.holding import Held
+from evenstep.core.held_plans import Held
 from evenstep.core.plan import Plan
 from tests.manager.managers import running, until
 from tests.pytorch.managed import SPEEDS, TOTAL, Lossy, Scripted, connect, managed, trained

@@ -10,7 +10,8 @@ import pytest
 import torch.distributed as dist
 
 import evenstep
-from evenstep.coordination import InProcessCoordinator, Session
+from evenstep.core.coordinator import InProcessCoordinator
+from evenstep.core.session import Session
 from evenstep.errors import StateFileError
 from evenstep.policies import Even
 from tests.pytorch.managed import TOTAL, managed, trained
@@ -89,7 +90,7 @@ def test_all_workers_must_have_a_client_of_one_job(workers, manager, job, mistak
 
 
 def with_another_coordinator():
-    session = Session(evenstep.Balancer(["a"], TOTAL, Even()))
+    session = Session(evenstep.Planner(["a"], TOTAL, Even()))
     with balanced(TOTAL, coordinator=InProcessCoordinator(session)):
         pass
 

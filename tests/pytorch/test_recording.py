@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenstep import runlog
-from evenstep.balancer import Balancer
+from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.policies import Even
 from evenstep.training.recording import make_recorder
@@ -26,7 +26,7 @@ class Remembering:
 
 
 def recorded(log, iterations=3):
-    core = Balancer(["w0", "w1"], 8, Even())
+    core = Planner(["w0", "w1"], 8, Even())
     recorder = make_recorder(log, core, "measured", "balanced", "none")
     assert recorder is not None
     sizes, times, unknown = np.array([4, 4]), np.array([0.1, 0.2]), np.full(2, np.nan)
@@ -61,5 +61,5 @@ def test_logger_that_fails_ends_and_nothing_else_does(tmp_path, caplog):
 
 @pytest.mark.parametrize("log", [None, []])
 def test_nothing_to_write_to_is_no_recorder(log):
-    core = Balancer(["w0"], 8, Even())
+    core = Planner(["w0"], 8, Even())
     assert make_recorder(log, core, "measured", "balanced", "none") is None

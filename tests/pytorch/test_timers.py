@@ -65,16 +65,16 @@ def test_an_iteration_is_known_one_iteration_later(timer, device):
     device.queued += 100.0
     iterate(timer, device, 7.0, 16)
     device.done = 5.0
-    assert timer.finished() == Measurement(8, 0.005)
+    assert timer.finished() == Measurement(8, 0.005, age=1)
     device.done = device.queued
     iterate(timer, device, 1.0, 1)
-    assert timer.finished() == Measurement(16, 0.007)
+    assert timer.finished() == Measurement(16, 0.007, age=1)
 
 
 def test_an_iteration_that_the_device_has_not_come_to_has_no_time(timer, device):
     iterate(timer, device, 5.0, 8)
     iterate(timer, device, 7.0, 16)
-    assert timer.finished() == Measurement(8, None)
+    assert timer.finished() == Measurement(8, None, age=1)
 
 
 def test_kept_pieces_add_up_and_pauses_do_not_count(timer, device):
@@ -90,7 +90,7 @@ def test_kept_pieces_add_up_and_pauses_do_not_count(timer, device):
     iterate(timer, device, 7.0, 16)
     iterate(timer, device, 1.0, 1)
     device.done = device.queued
-    assert timer.finished() == Measurement(24, 0.013)
+    assert timer.finished() == Measurement(24, 0.013, age=1)
 
 
 def test_a_spoilt_piece_has_no_time(timer, device):
@@ -101,8 +101,8 @@ def test_a_spoilt_piece_has_no_time(timer, device):
     iterate(timer, device, 7.0, 16)
     iterate(timer, device, 1.0, 1)
     device.done = device.queued
-    assert timer.finished() == Measurement(8, None)
-    assert timer.finished() == Measurement(16, 0.007)
+    assert timer.finished() == Measurement(8, None, age=2)
+    assert timer.finished() == Measurement(16, 0.007, age=1)
 
 
 def test_iteration_with_a_spoilt_earlier_piece_has_no_time(timer, device):

@@ -9,10 +9,10 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
+from evenstep.core.predictor import Trainable
 from evenstep.errors import EvenstepError
 from evenstep.manager.client import ManagerClient
 from evenstep.predictors import make_predictor
-from evenstep.predictors.predictor import Trainable
 from reproduction import client_workers
 from reproduction.client_workers import _results, client_rounds
 from reproduction.experiment import Settings, Skipped

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from evenstep.measure.timer import Measurement
 
@@ -34,3 +36,21 @@ class SpeedTimer:
     def finished(self) -> Measurement | None:
         done, self._done = self._done, None
         return done
+
+
+class LateTimer(SpeedTimer):
+    """Answers one iteration late, as for a device that runs ahead of its host."""
+
+    def __init__(self, speed: float | Callable[[int], float]) -> None:
+        super().__init__(speed)
+        self._running: deque[Measurement] = deque()
+
+    def stop(self) -> None:
+        super().stop()
+        assert self._done is not None
+        self._running.append(self._done)
+
+    def finished(self) -> Measurement | None:
+        if len(self._running) < 2:
+            return None
+        return replace(self._running.popleft(), age=len(self._running))

@@ -21,6 +21,7 @@ from evenstep.clusters.traces import UNDISTURBED, Traces
 from evenstep.core.limits import Limits, check_feasible
 from evenstep.errors import ClusterFileError, InvalidSetting
 from evenstep.policies import make_policy
+from evenstep.policies.default import default_policy
 
 _KEYS = (
     "name",
@@ -72,7 +73,7 @@ class _Settings:
     total: int = 1
     iterations: int = 500
     score_from: int = 0
-    policy: str = "equal_finish"
+    policy: str = default_policy()
     minimum: int = 1
     granularity: int = 1
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from evenstep.clusters.cluster import Cluster
+from evenstep.core.trainer import TrainInBackground
 from evenstep.engines.experiment import Experiment
 from evenstep.engines.learner import usual_samples
 from evenstep.engines.local_samples import LocalSamples
@@ -22,7 +23,6 @@ from evenstep.engines.replica import Replica
 from evenstep.engines.run import Run
 from evenstep.engines.samples import Samples
 from evenstep.errors import EngineFailed, InvalidSetting
-from evenstep.predictors.training import TrainInBackground
 from evenstep.schemes import FlexRR, Scheme
 from evenstep.workloads.workload import Workload
 

@@ -1,4 +1,4 @@
-"""A data plane for the soak: carries the newest number of every worker, and returns the smallest.
+"""A data plane for the soak: carries the marks of every worker's plans to all workers.
 
 As a parameter server would, it notices by the connection that a worker is gone, and goes on with
 the others; who comes takes part in the exchange that is open.
@@ -11,6 +11,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+Marks = list[float]
+
 
 class Exchange:
     """The exchanges of one job, an iteration at a time."""
@@ -18,9 +20,9 @@ class Exchange:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._present: set[object] = set()
-        self._said: dict[object, int] = {}
+        self._said: dict[object, Marks] = {}
         self._iteration = 0
-        self._smallest = -1
+        self._everybody: list[Marks] = []
         self._stopping = False
 
     def enter(self, worker: object) -> int:
@@ -28,14 +30,14 @@ class Exchange:
             self._present.add(worker)
             return self._iteration
 
-    def exchange(self, worker: object, number: int) -> tuple[int, bool]:
-        """Return the smallest number of all, and whether this is the last iteration."""
+    def exchange(self, worker: object, marks: Marks) -> tuple[list[Marks], bool]:
+        """Return the marks of all, and whether this is the last iteration."""
         with self._changed:
             mine = self._iteration
-            self._said[worker] = number
+            self._said[worker] = marks
             self._settle()
             self._changed.wait_for(lambda: self._iteration > mine)
-            return self._smallest, self._stopping
+            return self._everybody, self._stopping
 
     def leave(self, worker: object) -> None:
         with self._changed:
@@ -49,8 +51,7 @@ class Exchange:
 
     def _settle(self) -> None:
         if self._said and self._present <= self._said.keys():
-            # Who has no plan at all sits out, and does not make the others do so.
-            self._smallest = min((n for n in self._said.values() if n >= 0), default=-1)
+            self._everybody = list(self._said.values())
             self._said = {}
             self._iteration += 1
             self._changed.notify_all()
@@ -86,8 +87,8 @@ class _Handler(socketserver.StreamRequestHandler):
         exchange = self.server.jobs[next(lines)]
         try:
             self._say(exchange.enter(self))
-            for number in lines:
-                self._say(exchange.exchange(self, number))
+            for marks in lines:
+                self._say(exchange.exchange(self, marks))
         except OSError:
             pass
         finally:
@@ -110,9 +111,9 @@ class Member:
         self.iteration = int(self._ask(job))
         """The iteration that it takes part in first."""
 
-    def exchange(self, number: int) -> tuple[int, bool]:
-        smallest, last = self._ask(number)
-        return smallest, last
+    def exchange(self, marks: Marks) -> tuple[list[Marks], bool]:
+        everybody, last = self._ask(marks)
+        return everybody, last
 
     def close(self) -> None:
         self._file.close()

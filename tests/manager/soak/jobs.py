@@ -16,7 +16,7 @@ class Loop:
     """Workers of it in every trainer."""
     blocking: bool
     data_plane: bool
-    """Whether a data plane finds the smallest number that all hold; `agree` does otherwise."""
+    """Whether a data plane carries the marks of all plans held; `agree` decides otherwise."""
     pace: float = 0.002
     """Seconds that an iteration takes at least."""
 

@@ -17,9 +17,11 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+
 import evenstep
 from evenstep import Plan, Report
-from evenstep.errors import ManagerUnreachable, OutOfTurn, Unplanned
+from evenstep.errors import ManagerUnreachable, Unplanned
 from evenstep.manager.client import ManagerClient
 from tests.manager.soak.exchange import Member
 from tests.manager.soak.jobs import JOBS, LEASE, TIMEOUT, Loop
@@ -52,12 +54,10 @@ class Worker:
         with contextlib.closing(Member(self._port, self._loop.job)) as member:
             k, report, last = member.iteration, self._silent(member.iteration), False
             while not last:
-                with contextlib.suppress(Unplanned):
-                    client.boundary(report)
-                smallest, last = member.exchange(client.newest)
+                everybody, last = member.exchange(client.show(report).tolist())
                 plan = None
-                with contextlib.suppress(OutOfTurn):
-                    plan = client.numbered(smallest)
+                with contextlib.suppress(Unplanned):
+                    plan = client.choose(np.array(everybody))
                 report = self._apply(client, k, plan)
                 k += 1
 

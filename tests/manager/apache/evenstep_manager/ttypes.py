@@ -388,11 +388,12 @@ class Report(object):
      - device_memory
      - plan
      - cap
+     - measured
 
     """
 
 
-    def __init__(self, iteration=None, batch_size=None, batch_processing_time=None, cpu=None, memory=None, device_memory=None, plan=None, cap=None,):
+    def __init__(self, iteration=None, batch_size=None, batch_processing_time=None, cpu=None, memory=None, device_memory=None, plan=None, cap=None, measured=None,):
         self.iteration = iteration
         self.batch_size = batch_size
         self.batch_processing_time = batch_processing_time
@@ -401,6 +402,7 @@ class Report(object):
         self.device_memory = device_memory
         self.plan = plan
         self.cap = cap
+        self.measured = measured
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -451,6 +453,11 @@ class Report(object):
                     self.cap = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 9:
+                if ftype == TType.I64:
+                    self.measured = iprot.readI64()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -492,6 +499,10 @@ class Report(object):
         if self.cap is not None:
             oprot.writeFieldBegin('cap', TType.I64, 8)
             oprot.writeI64(self.cap)
+            oprot.writeFieldEnd()
+        if self.measured is not None:
+            oprot.writeFieldBegin('measured', TType.I64, 9)
+            oprot.writeI64(self.measured)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -978,6 +989,7 @@ Report.thrift_spec = (
     (6, TType.DOUBLE, 'device_memory', None, None, ),  # 6
     (7, TType.I64, 'plan', None, None, ),  # 7
     (8, TType.I64, 'cap', None, None, ),  # 8
+    (9, TType.I64, 'measured', None, None, ),  # 9
 )
 all_structs.append(Plan)
 Plan.thrift_spec = (

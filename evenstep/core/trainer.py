@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
-from evenstep.predictors.predictor import Predictor, Trainable
+from evenstep.core.predictor import Predictor, Trainable
 
 
 class Trainer(Protocol):

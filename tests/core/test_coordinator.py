@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from evenstep.balancer import Balancer
-from evenstep.coordination import InProcessCoordinator, Session
+from evenstep.core.coordinator import InProcessCoordinator
+from evenstep.core.planner import Planner
 from evenstep.core.report import Report
+from evenstep.core.session import Session
 from evenstep.errors import InvalidReport, MembershipError, Unplanned
 from evenstep.policies import Proportional
 from evenstep.predictors import Ema
@@ -24,7 +25,7 @@ def no_threads_left_over():
 
 
 def session_of(workers):
-    return Session(Balancer(list(workers), 120, Proportional(), Ema(len(workers), alpha=1.0)))
+    return Session(Planner(list(workers), 120, Proportional(), Ema(len(workers), alpha=1.0)))
 
 
 def said(plan):

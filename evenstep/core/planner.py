@@ -1,9 +1,4 @@
-"""The balancer: reports -> predict -> plan. Where the stages meet.
-
-Its one subtlety is the pairing. The report at the boundary of iteration k carries the batch
-processing time of k-1 but the usage at the start of k: the speed of k-1 belongs to the usage that
-came one boundary *earlier*, and only with that may a predictor learn it.
-"""
+"""The planner: reports -> predict -> plan. Where the stages meet."""
 
 from __future__ import annotations
 
@@ -18,34 +13,34 @@ from evenstep.core.arrays import Floats, Ints, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.members import distinct, positions, scaled
 from evenstep.core.plan import Decision, Plan
+from evenstep.core.policy import Policy, even_sizes
+from evenstep.core.predictor import Predictor
 from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core.speed_model import SpeedModel, no_usage
+from evenstep.core.trainer import Trainer
 from evenstep.core.view import View
 from evenstep.errors import (
     InfeasibleLimits,
     InvalidReport,
     InvalidSetting,
-    MembershipError,
     StateFileError,
 )
-from evenstep.policies.policy import Policy, even_sizes
-from evenstep.predictors.predictor import Predictor
-from evenstep.predictors.training import Trainer, TrainInBackground
 
 
-class Balancer:
+class Planner:
     """Turns the reports of each boundary into the plan of an iteration.
 
     >>> from evenstep.policies import make_policy
     >>> from evenstep.predictors import make_predictor
-    >>> balancer = Balancer(
+    >>> planner = Planner(
     ...     ["a", "b"], 64, make_policy("proportional"), make_predictor("ema", num_workers=2)
     ... )
-    >>> balancer.plan.sizes
+    >>> planner.plan.sizes
     array([32, 32])
     >>> usage = dict(cpu=np.ones(2), memory=np.ones(2), device_memory=np.full(2, np.nan))
-    >>> plan = balancer.decide(Reports(0, np.zeros(2, int), np.full(2, np.nan), **usage))
-    >>> plan = balancer.decide(Reports(1, np.array([32, 32]), np.array([0.1, 0.3]), **usage))
+    >>> plan = planner.decide(Reports(0, np.zeros(2, int), np.full(2, np.nan), **usage))
+    >>> plan = planner.decide(Reports(1, np.array([32, 32]), np.array([0.1, 0.3]), **usage))
     >>> plan.number, plan.iteration, plan.sizes
     (1, 1, array([48, 16]))
     """
@@ -73,13 +68,12 @@ class Balancer:
         self.policy = policy
         self.predictor = predictor
         self.delay = delay
-        self._trainer = trainer or TrainInBackground()
+        self._speed_model = None if predictor is None else SpeedModel(predictor, trainer)
         self._minimum = minimum
         self._granularity = granularity
         self._caps = dict(caps or {})
         self.limits = self._limits_of(self.workers)
         self._policy_state = policy.init(len(workers))
-        self._usage = _no_usage(len(workers))
         first, _ = policy.plan(
             self._view(self._silence(), even_sizes(total, self.limits)), self._policy_state
         )
@@ -100,9 +94,10 @@ class Balancer:
         if self.policy.uses_speeds and self.predictor is None and reports.speeds is None:
             raise InvalidSetting(f"policy {self.policy} needs a predictor, or predicted speeds")
         reports.check()
-        self._learn(reports)
-        if self.predictor is not None:
-            self._trainer.poll(self.predictor)
+        if self._speed_model is not None:
+            speeds = np.where(reports.observed, reports.batch_sizes / reports.times, np.nan)
+            self._speed_model.learn(speeds, reports.measured_iterations)
+            self._speed_model.begin(reports.iteration, reports.cpu, reports.memory)
         view = self._view(reports, self.plan.sizes)
         decision, self._policy_state = self.policy.plan(view, self._policy_state)
         assert int(decision.sizes.sum()) == self.total, (self.policy, decision)
@@ -110,22 +105,9 @@ class Balancer:
         return self.plan
 
     def close(self) -> None:
-        """End a training that may be going on in the background."""
-        self._trainer.close()
-
-    def set_cap(self, worker: str, cap: int | None) -> None:
-        """Set the largest batch size of a worker, or lift it; it holds from the next plan on."""
-        if worker not in self.workers:
-            raise MembershipError(f"worker {worker} is not a member: {', '.join(self.workers)}")
-        before = self._caps
-        self._caps = {**before, worker: UNLIMITED if cap is None else cap}
-        try:
-            limits = self._limits_of(self.workers)
-            limits.bounds(self.total)
-        except ValueError:
-            self._caps = before
-            raise
-        self.limits = limits
+        """End a training that may be running in the background."""
+        if self._speed_model is not None:
+            self._speed_model.close()
 
     def change_members(self, workers: Sequence[str], iteration: int) -> Plan:
         """Go on with other workers from an iteration on; the total stays.
@@ -135,10 +117,9 @@ class Balancer:
         """
         workers = distinct(workers)
         keep, limits, sizes, policy_state = self._remapped(workers)
-        if self.predictor is not None:
-            self.predictor.remap(keep)
+        if self._speed_model is not None:
+            self._speed_model.remap(keep)
         self.workers, self.limits, self._policy_state = workers, limits, policy_state
-        self._usage = remap_rows(self._usage, _no_usage(len(workers)), keep)
         self.plan = Plan(self._next_number(), iteration, sizes, reason="members changed")
         return self.plan
 
@@ -158,7 +139,9 @@ class Balancer:
 
     def state(self) -> Arrays:
         """Return everything learned, and the plan, as arrays to be saved."""
-        own = _Own(self._usage, self.plan.sizes, self.plan.number, self.plan.iteration)
+        model = self._speed_model
+        usage = no_usage(len(self.workers)) if model is None else model.usage
+        own = _Own(usage, self.plan.sizes, self.plan.number, self.plan.iteration)
         parts = {"own": to_arrays(own), "policy": to_arrays(self._policy_state)}
         if self.predictor is not None:
             parts["predictor"] = self.predictor.state()
@@ -180,7 +163,7 @@ class Balancer:
         before = self.workers if workers is None else distinct(workers)
         n = len(before)
         own = from_arrays(
-            _Own(_no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
+            _Own(no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
         )
         if np.any(own.sizes < 0) or int(own.sizes.sum()) != self.total:
             raise StateFileError(
@@ -190,7 +173,9 @@ class Balancer:
         if self.predictor is not None:
             self._restore_predictor(self.predictor, inner_arrays(state, "predictor"), before)
         keep = positions(self.workers, before)
-        self._usage = remap_rows(own.usage, _no_usage(len(self.workers)), keep)
+        if self._speed_model is not None:
+            usage = remap_rows(own.usage, no_usage(len(self.workers)), keep)
+            self._speed_model.restore_usage(usage)
         self._policy_state, sizes = policy_state, own.sizes
         if before != self.workers:
             self._policy_state = self.policy.remap(policy_state, keep)
@@ -215,20 +200,9 @@ class Balancer:
             raise
         predictor.remap(positions(self.workers, before))
 
-    def _learn(self, reports: Reports) -> None:
-        """Let the predictor learn the speeds of k-1, each with the usage at the start of k-1."""
-        if self.predictor is None:
-            return
-        usage_iteration, cpu, memory = self._usage.T
-        paired = reports.observed & (usage_iteration == reports.iteration - 1)
-        speeds = np.where(paired, reports.batch_sizes / reports.times, np.nan)
-        self.predictor.observe(speeds, np.where(paired, cpu, 1.0), np.where(paired, memory, 1.0))
-        now = np.full(len(cpu), float(reports.iteration))
-        self._usage = np.column_stack((now, reports.cpu, reports.memory))
-
     def _view(self, reports: Reports, current: Ints) -> View:
-        if self.predictor is not None:
-            speeds = self.predictor.predict(reports.cpu, reports.memory)
+        if self._speed_model is not None:
+            speeds = self._speed_model.predict(reports.cpu, reports.memory)
         elif reports.speeds is not None:
             speeds = reports.speeds
         else:
@@ -295,17 +269,12 @@ class Balancer:
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """What the balancer itself remembers, in a form to be saved."""
+    """What the planner itself remembers, in a form to be saved."""
 
     usage: Floats
     sizes: Ints
     number: int
     iteration: int
-
-
-def _no_usage(num_workers: int) -> Floats:
-    """Return rows (iteration, cpu, memory) of workers that have not said anything."""
-    return np.tile([-2.0, 1.0, 1.0], (num_workers, 1))
 
 
 def _is_feasible(limits: Limits, total: int) -> bool:

@@ -6,8 +6,8 @@ import time
 import numpy as np
 import pytest
 
+from evenstep.core.trainer import TrainInBackground, TrainNow
 from evenstep.predictors.ema import Ema
-from evenstep.predictors.training import TrainInBackground, TrainNow
 
 
 class Trainee(Ema):

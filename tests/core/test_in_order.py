@@ -2,10 +2,9 @@
 
 import pytest
 
-from evenstep.balancer import Balancer
-from evenstep.coordination import Receipt, Session
-from evenstep.coordination.session import HORIZON
+from evenstep.core.planner import Planner
 from evenstep.core.report import Report
+from evenstep.core.session import HORIZON, Receipt, Session
 from evenstep.errors import InfeasibleLimits, InvalidReport
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
@@ -13,7 +12,7 @@ from evenstep.predictors import make_predictor
 
 def session_of(*workers, total=60, iteration=0):
     predictor = make_predictor("ema", len(workers))
-    return Session(Balancer(workers, total, make_policy("proportional"), predictor), iteration)
+    return Session(Planner(workers, total, make_policy("proportional"), predictor), iteration)
 
 
 def said(worker, iteration, speed=None):
@@ -107,7 +106,7 @@ class Stubborn:
 
 def stubborn_session():
     """Make a session of a and b, and the object that decides for it."""
-    balancer = Balancer(["a", "b"], 60, make_policy("even"))
+    balancer = Planner(["a", "b"], 60, make_policy("even"))
     stubborn = Stubborn(balancer)
     return Session(balancer, decide=stubborn.decide), stubborn
 

@@ -1,9 +1,9 @@
 """The session of a job: who has reported for which iteration, and which plan is due.
 
-A state machine without I/O, clock or threads; whoever moves the bytes calls it.
+A state machine without I/O, clock or threads; the code that moves the bytes calls it.
 
 - The session collects the reports of one boundary at a time, that of its `iteration`. When every
-  member has reported, the balancer decides and the session goes on to the next boundary.
+  member has reported, the planner decides and the session goes on to the next boundary.
 - A report for a later boundary is kept until its turn comes, up to `HORIZON` boundaries ahead;
   one from further ahead is refused.
 - A worker that reports in order never reports for a boundary before its last one. It is not waited
@@ -26,8 +26,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
-from evenstep.balancer import Balancer
 from evenstep.core.plan import Plan
+from evenstep.core.planner import Planner
 from evenstep.core.report import Report, Reports
 from evenstep.errors import EvenstepError, InvalidReport, MembershipError, OutOfTurn
 
@@ -54,7 +54,7 @@ class Session:
     """The members of a job, their reports, and the plans made from them.
 
     >>> from evenstep.policies import Even
-    >>> session = Session(Balancer(["a", "b"], 8, Even()))
+    >>> session = Session(Planner(["a", "b"], 8, Even()))
     >>> session.report(Report("a", iteration=0)), session.waiting_for
     (<Receipt.ACCEPTED: 'accepted'>, ('b',))
     >>> session.report(Report("b", iteration=0)), session.iteration
@@ -65,22 +65,22 @@ class Session:
 
     def __init__(
         self,
-        balancer: Balancer,
+        planner: Planner,
         iteration: int = 0,
         decide: Callable[[Reports], Plan] | None = None,
     ) -> None:
-        self._balancer = balancer
-        # Whoever wants to see the decisions puts himself before the balancer.
-        self._decide = decide or balancer.decide
-        self._set_members(balancer.workers)
+        self._planner = planner
+        # A caller that wants to see the decisions takes them instead of the planner.
+        self._decide = decide or planner.decide
+        self._set_members(planner.workers)
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
         self._passed: dict[str, int] = {}
-        self._silent: frozenset[str] = frozenset()
+        self._silent: dict[str, int] = {}
         # Whatever plan there is at the start is in force; with a delay, some are not yet.
-        start = replace(balancer.plan, iteration=min(balancer.plan.iteration, iteration))
-        self._plans: deque[Plan] = deque([start], maxlen=KEPT_PLANS + balancer.delay)
-        self._workers = {start.number: balancer.workers}
+        start = replace(planner.plan, iteration=min(planner.plan.iteration, iteration))
+        self._plans: deque[Plan] = deque([start], maxlen=KEPT_PLANS + planner.delay)
+        self._workers = {start.number: planner.workers}
         self.iteration = iteration
         """k of the boundary that is being collected."""
 
@@ -185,7 +185,7 @@ class Session:
         the state was saved with which the session began.
         """
         if number > self.plan.number:
-            self._keep(self._balancer.renumber(number + 1, self.iteration))
+            self._keep(self._planner.renumber(number + 1, self.iteration))
 
     def join(self, worker: str) -> int:
         """Make a worker a member, and return the first boundary that it takes part in."""
@@ -194,7 +194,7 @@ class Session:
         if not self._members:
             self._change_members((worker,), self.iteration)
             return self.iteration
-        self._balancer.check_members((*self._members, *self._joining, worker))
+        self._planner.check_members((*self._members, *self._joining, worker))
         self._joining.append(worker)
         return self.iteration + 1
 
@@ -209,6 +209,7 @@ class Session:
         for iteration in list(self._reports):
             self._forget(worker, iteration)
         self._passed.pop(worker, None)
+        self._silent.pop(worker, None)
         return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
 
     def _advance(self) -> bool:
@@ -220,7 +221,8 @@ class Session:
             if rows.keys() & members.keys():
                 self._keep(self._decide(Reports.gather(members, self._members)))
                 self._reports.pop(self.iteration)
-                self._silent = frozenset(members.keys() - rows.keys())
+                silent = members.keys() - rows.keys()
+                self._silent |= dict.fromkeys(silent, self.iteration)
                 self.iteration += 1
             else:
                 self._skip()
@@ -257,7 +259,8 @@ class Session:
         report = rows.get(worker)
         if report is None:
             return Report(worker, self.iteration)
-        if worker in self._silent:
+        measured = report.iteration - 1 if report.measured is None else report.measured
+        if self._silent.get(worker, -1) >= measured:
             return replace(report, batch_size=None, batch_processing_time=None)
         return report
 
@@ -266,7 +269,7 @@ class Session:
         members = set(self._members)
         reported = [k for k, rows in self._reports.items() if rows.keys() & members]
         self.iteration = min([*reported, *(self._passed[worker] for worker in members)])
-        self._silent = frozenset(members)
+        self._silent = dict.fromkeys(members, self.iteration - 1)
         for k in [k for k in self._reports if k < self.iteration]:
             del self._reports[k]
 
@@ -300,7 +303,7 @@ class Session:
             self._set_members(())
 
     def _change_members(self, workers: tuple[str, ...], iteration: int) -> None:
-        plan = self._balancer.change_members(workers, iteration)
+        plan = self._planner.change_members(workers, iteration)
         self._set_members(workers)
         self._keep(plan)
 
@@ -310,7 +313,7 @@ class Session:
             self._plans.pop()
         self._plans.append(plan)
         # A plan that keeps its number keeps its members too.
-        self._workers[plan.number] = self._balancer.workers
+        self._workers[plan.number] = self._planner.workers
         if len(self._workers) > 2 * len(self._plans):
             kept = {kept.number for kept in self._plans}
             self._workers = {n: names for n, names in self._workers.items() if n in kept}

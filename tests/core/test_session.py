@@ -5,10 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from evenstep.balancer import Balancer
-from evenstep.coordination import Receipt, Session
-from evenstep.coordination.session import HORIZON, KEPT_PLANS
+from evenstep.core.planner import Planner
 from evenstep.core.report import Report, Usage
+from evenstep.core.session import HORIZON, KEPT_PLANS, Receipt, Session
 from evenstep.errors import (
     EvenstepError,
     InfeasibleLimits,
@@ -21,10 +20,10 @@ from evenstep.policies import Even, Proportional, make_policy
 from evenstep.predictors import Ema
 
 
-def session_of(*workers, total=60, delay=0):
+def session_of(*workers, total=60, delay=0, caps=None):
     """Make a session whose plans follow the last speeds."""
     predictor = Ema(len(workers), alpha=1.0)
-    return Session(Balancer(workers, total, Proportional(), predictor, delay=delay))
+    return Session(Planner(workers, total, Proportional(), predictor, delay=delay, caps=caps))
 
 
 def said(worker, iteration, speed=None):
@@ -48,8 +47,8 @@ def plan_of(session, iteration):
 
 
 def snapshot(session):
-    """Return all that a session shows and all that its balancer has learned."""
-    state = {name: array.tolist() for name, array in session._balancer.state().items()}
+    """Return all that a session shows and all that its planner has learned."""
+    state = {name: array.tolist() for name, array in session._planner.state().items()}
     ahead = range(session.iteration + HORIZON + 1)
     shown = (session.iteration, session.members, session.waiting_for)
     return repr((shown, session.plan.number, [plan_of(session, k) for k in ahead], state))
@@ -196,7 +195,7 @@ def test_member_cannot_join_again():
 
 
 def test_join_that_leaves_somebody_without_samples_is_refused_at_once():
-    session = Session(Balancer(["a", "b"], 3, Even()))
+    session = Session(Planner(["a", "b"], 3, Even()))
     assert session.join("c") == 1
     with pytest.raises(InfeasibleLimits, match="4 workers add up to 4, more than the total 3"):
         session.join("d")
@@ -207,7 +206,7 @@ def test_join_that_leaves_somebody_without_samples_is_refused_at_once():
 
 
 def test_join_that_the_policy_has_no_place_for_is_refused_at_once():
-    session = Session(Balancer(["a", "b"], 9, make_policy("static:shares=1/2")))
+    session = Session(Planner(["a", "b"], 9, make_policy("static:shares=1/2")))
     with pytest.raises(InvalidSetting, match="one per worker"):
         session.join("c")
     assert close(session, dict.fromkeys("ab"))[-1] is Receipt.COMPLETED
@@ -263,8 +262,7 @@ def test_who_is_still_joining_can_leave_again():
 
 
 def test_leave_that_the_caps_of_the_others_forbid_is_refused():
-    session = session_of("a", "b")
-    session._balancer.set_cap("a", 40)
+    session = session_of("a", "b", caps={"a": 40})
     before = snapshot(session)
     with pytest.raises(InfeasibleLimits):
         session.leave("b")
@@ -350,13 +348,13 @@ def test_plans_with_a_delay_are_those_without_later(delay):
         assert plan_of(late, k) == made[max(0, k - delay)]
 
 
-def test_session_can_begin_at_the_iteration_of_a_restored_balancer():
+def test_session_can_begin_at_the_iteration_of_a_restored_planner():
     original = session_of("a", "b", delay=2)
     for k in range(6):
         close(original, {"a": 10.0 + k, "b": 10.0})
-    balancer = session_of("a", "b", delay=2)._balancer
-    balancer.restore(original._balancer.state())
-    session = Session(balancer, iteration=6)
+    planner = session_of("a", "b", delay=2)._planner
+    planner.restore(original._planner.state())
+    session = Session(planner, iteration=6)
     close(session, {"a": 15.0, "b": 10.0})
     assert session.plan_for(6) is not None
 
@@ -474,3 +472,18 @@ class Interleavings(RuleBasedStateMachine):
 
 TestInterleavings = Interleavings.TestCase
 TestInterleavings.settings = settings(max_examples=40, stateful_step_count=40)
+
+
+def test_late_time_of_an_iteration_whose_usage_was_not_said_teaches_nothing():
+    session = session_of("a", "b")
+    close(session, {"a": None, "b": None})
+    session.report(Report("a", 1, 12, 1.0))
+    session.pass_by("b", 2)
+    assert session.iteration == 2
+    for k in (2, 3):
+        session.report(Report("a", k, 12, 1.0))
+        session.report(Report("b", k, 12, 0.1, measured=k - 2))
+    assert session.plan.sizes.tolist() == [30, 30]
+    session.report(Report("a", 4, 12, 1.0))
+    session.report(Report("b", 4, 12, 0.5, measured=2))
+    assert session.plan.sizes.tolist() == [20, 40]
