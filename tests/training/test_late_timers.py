@@ -9,7 +9,6 @@ from evenstep.core.report import Usage
 from evenstep.manager.settings import Settings
 from evenstep.predictors import Ema
 from evenstep.runlog import read
-from evenstep.training import reporting
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import Loop, batches
 from evenstep.training.meeting import Alone
@@ -50,7 +49,7 @@ class Probe:
 def test_a_speed_is_learned_with_the_usage_at_the_start_of_its_iteration(
     monkeypatch, make_timer, warm_up
 ):
-    monkeypatch.setattr(reporting, "UsageProbe", Probe)
+    monkeypatch.setattr("evenstep.training.reporting.UsageProbe", Probe)
     predictor, timer = Taught(), make_timer(lambda ended: 100.0 + ended)
     reporter = Reporter(predictor, timer, warm_up, reads=True)
     for _ in range(6):
