@@ -442,7 +442,7 @@ def test_partition_of_a_later_seed_is_looked_at_before_the_first_runs(refused, m
     skewed = ("--workload", "softmax", "--partition", "dirichlet:alpha=0.02", "--schemes", "bsp")
     # With seed 3 one worker would hold nothing.
     told = refused(*skewed, "--seeds", "2,3")
-    assert re.fullmatch(r"partition of worker \d must not be empty, got none", told)
+    assert re.fullmatch(r"partition of worker \d .*\bempty, got none", told)
 
 
 @pytest.mark.parametrize(("argv", "message"), MISTAKES.values(), ids=MISTAKES)
