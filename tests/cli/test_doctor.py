@@ -85,7 +85,7 @@ def test_findings_are_printed_with_what_to_do(capsys, without, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("[!!] torch: not installed (extra torch)")
     assert lines[at + 1] == "     -> pip install 'evenstep[torch]'"
-    assert lines[-1] == "Balanced training does not work here."
+    assert re.search(r"\bdoes not work\b", lines[-1])
 
 
 @pytest.mark.distributed

@@ -91,5 +91,5 @@ def test_workers_go_with_cluster_b(tmp_path):
         read_trace("B:usage")
     with pytest.raises(InvalidSetting, match="a worker goes with B:usage or B:tasks, got 'x'"):
         read_trace(write(tmp_path, "second,cpu\n0,1\n"), "x")
-    with pytest.raises(ClusterFileError, match="gone: cannot be read: No such file"):
+    with pytest.raises(ClusterFileError, match=r"gone: .*: No such file"):
         read_trace("gone")

@@ -96,5 +96,5 @@ def test_error_in_the_workload_ends_the_run(results):
     crew = crew_of(1)
     crew.start(0, TASK, [])
     results[0, "compute", 0] = ZeroDivisionError("in the loss")
-    with pytest.raises(EngineFailed, match="worker 0 must not fail, got: in the loss"):
+    with pytest.raises(EngineFailed, match=r"^worker 0 .*, got: in the loss$"):
         crew.wait()

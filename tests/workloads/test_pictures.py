@@ -158,7 +158,7 @@ def test_a_wrong_archive_is_refused(tmp_path, arrays, others, problem):
 
 def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path):
     path = tmp_path / "none.npz"
-    with pytest.raises(DataFileError, match=r"none\.npz: cannot be read: No such file"):
+    with pytest.raises(DataFileError, match=r"none\.npz: .*: No such file"):
         load_pictures(str(path))
     path.write_bytes(b"PK nothing")
     with pytest.raises(DataFileError, match=r"none\.npz: "):
@@ -166,7 +166,7 @@ def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path):
 
 
 def test_a_folder_without_batches_is_refused(tmp_path):
-    with pytest.raises(DataFileError, match=r"data_batch_1: cannot be read: No such file"):
+    with pytest.raises(DataFileError, match=r"data_batch_1: .*: No such file"):
         load_pictures(str(tmp_path))
     for i in range(1, 6):
         (tmp_path / f"data_batch_{i}").write_bytes(pickle.dumps({b"data": 1}))

@@ -73,7 +73,7 @@ def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
 
 def test_what_is_no_text_or_not_there_is_refused(tmp_path):
     path = tmp_path / "a9a.gz"
-    with pytest.raises(DataFileError, match=r"a9a\.gz: cannot be read: No such file"):
+    with pytest.raises(DataFileError, match=r"a9a\.gz: .*: No such file"):
         read_svmlight(path)
     path.write_bytes(b"plain")
     with pytest.raises(DataFileError, match=r"a9a\.gz: .*\btext\b.*\bgzip\b"):
