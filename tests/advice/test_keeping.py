@@ -67,5 +67,5 @@ def test_crew_that_cannot_be_is_refused():
     made = cluster([0.0, 0.0], [0.1, 0.1], total=30, cap=[20, 20])
     with pytest.raises(InvalidSetting, match="from 0 to 1, got 2"):
         best_without(made, quiet(2), 2)
-    with pytest.raises(InfeasibleLimits, match="must add up to the total 30 at least, got 20"):
+    with pytest.raises(InfeasibleLimits, match=r"total 30 .*got 20$"):
         best_without(made, quiet(2), 1)

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_columns_may_come_in_any_order_with_others_between_and_rows_missing(writ
 def test_table_without_sizes_takes_them_from_the_user(write):
     text = "worker,iteration,seconds\n" + "".join(f"{w},{k},0.1\n" for w in "ab" for k in range(3))
     assert read_times([write(text)], [8, 24]).total == 32
-    with pytest.raises(DataFileError, match="must have the columns worker, iteration, batch_size"):
+    with pytest.raises(DataFileError, match=r"columns.* worker.* batch_size"):
         read_times([write(text)])
 
 
@@ -100,7 +101,7 @@ def test_trace_without_collectives_is_told(write):
     paths = [write(json.dumps({"traceEvents": events}), f"{name}.json") for name in "ab"]
     seen = read_times(paths, [32])
     assert seen.workers == ["a", "b"]
-    assert "The trace of a, b has no collectives" in seen.remarks[1]
+    assert re.search(r"trace of a, b .*no collectives", seen.remarks[1])
 
 
 def test_kernels_of_a_device_hide_collectives_and_operations_of_its_host_do_not(write):

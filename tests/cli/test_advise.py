@@ -1,5 +1,7 @@
 """``evenstep advise``: what it says about run logs, clusters and times from elsewhere."""
 
+import re
+
 import pytest
 
 from evenstep.runlog import Event
@@ -25,11 +27,9 @@ def observed(tmp_path):
 
 def test_observed_run_is_told_what_balancing_would_gain(printed, observed):
     said = printed(observed)
-    assert "From times measured on real workers." in said
-    assert (
-        "Balancing would cut the iteration from 300 ms" in said and "(plain BSP) to 150 ms" in said
-    )
-    assert "Worker w1 is the straggler" in said
+    assert re.search(r"cut .* from 300 ms .*plain BSP.* to 150 ms", said)
+    assert "measured on real workers" in said
+    assert re.search(r"\bw1 .*straggler", said) and not re.search(r"\bw0 .*straggler", said)
     assert "+ balancer = Balancer(model, total=32)" in said
     assert "Simulated" not in said
 
@@ -64,7 +64,7 @@ def test_hostile_names_are_shown_as_they_can_be(printed, tmp_path):
 def test_hostile_names_are_told_in_errors_as_they_can_be(refused, tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text(text_of(header(workers=("\x1b[31mx",)), row(0, [32], [0.1])))
-    assert refused(path) == "balancing takes at least 2 workers, got 1 (?[31mx)"
+    assert re.search(r"at least 2 workers, got 1 \(\?\[31mx\)$", refused(path))
 
 
 @pytest.mark.parametrize(
@@ -86,4 +86,4 @@ def test_mistakes_are_named(refused, argv, message):
 def test_log_without_iterations_is_refused(refused, tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_text(text_of(header()))
-    assert "at least 3 iterations, got a run log with none" in refused(path)
+    assert re.search(r"at least 3 iterations, got .*none$", refused(path))

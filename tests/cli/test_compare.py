@@ -268,11 +268,9 @@ def test_data_is_read_from_a_path(figures, tmp_path):
 def test_table_says_what_ran_and_that_it_is_simulated(printed):
     out = printed(*TRAINED, "--target", 0.3, "--schemes", "lb-bsp", "--seeds", "0-1")
     lines = out.splitlines()
-    assert lines[0] == (
-        f"{make_cluster('A:4').name}: 4 workers, 128 samples an update; softmax-digits, "
-        "sgd:learning_rate=0.3"
-    )
-    assert lines[1] == "medians of 2 seeds, 4 updates; all times: virtual time, simulated"
+    what = re.escape(f"{make_cluster('A:4').name}: 4 workers, 128 samples ")
+    assert re.fullmatch(what + r".*; softmax-digits, sgd:learning_rate=0\.3", lines[0])
+    assert re.fullmatch(r".*\b2 seeds, 4 updates; .*\bvirtual time, simulated", lines[1])
     assert "\x1b" not in out
     assert "updates to 30%" in " ".join(out.split())
 
@@ -442,7 +440,7 @@ def test_partition_of_a_later_seed_is_looked_at_before_the_first_runs(refused, m
     skewed = ("--workload", "softmax", "--partition", "dirichlet:alpha=0.02", "--schemes", "bsp")
     # With seed 3 one worker would hold nothing.
     told = refused(*skewed, "--seeds", "2,3")
-    assert re.fullmatch(r"partition of worker \d must not be empty, got none", told)
+    assert re.fullmatch(r"partition of worker \d .*\bempty, got none", told)
 
 
 @pytest.mark.parametrize(("argv", "message"), MISTAKES.values(), ids=MISTAKES)

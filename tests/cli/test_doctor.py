@@ -1,6 +1,7 @@
 """``evenstep doctor``: what it finds here, and what it says where something is missing."""
 
 import json
+import re
 import shutil
 import sys
 from importlib import metadata
@@ -74,7 +75,7 @@ def test_old_version_is_told(monkeypatch):
     monkeypatch.setattr(metadata, "requires", lambda name: ["torch>=1.10; x"])
     found = {finding.subject: finding for finding in doctor_packages.look_at_packages()}
     assert found["torch"].state == "broken"
-    assert found["torch"].text == "1.2.3+cpu, which is older than 1.10"
+    assert re.fullmatch(r"1\.2\.3\+cpu, .*older than 1\.10", found["torch"].text)
     assert found["rich"].state == "ok"
 
 
@@ -84,14 +85,14 @@ def test_findings_are_printed_with_what_to_do(capsys, without, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     at = lines.index("[!!] torch: not installed (extra torch)")
     assert lines[at + 1] == "     -> pip install 'evenstep[torch]'"
-    assert lines[-1] == "Balanced training does not work here."
+    assert re.search(r"\bdoes not work\b", lines[-1])
 
 
 @pytest.mark.distributed
 def test_processes_that_hang_are_ended_and_told(monkeypatch):
     found = doctor_training._trial(timeout=0.5)
     assert found.state == "broken"
-    assert "two processes did not end within 0.5 s" in found.text
+    assert re.search(r"did not end .*\b0\.5 s", found.text)
 
 
 def test_torch_that_does_not_load_is_told(monkeypatch):

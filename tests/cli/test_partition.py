@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_verify_says_what_is_wrong_and_fails(partition, folder):
     (folder / "worker-0" / "index.npz").write_bytes(b"nonsense")
     code, printed = partition("verify", folder)
     assert code == 1
-    assert "worker-0/index.npz: not a file of an index, or a damaged one" in printed
+    assert re.search(r"worker-0/index\.npz: .*\bindex\b.*\bdamaged\b", printed)
     code, printed = partition("show", folder)
     assert code == 2
     assert "worker-0/index.npz" in printed
@@ -148,10 +149,8 @@ def test_a_migration_that_does_not_fit_fails_and_changes_nothing(partition, arch
     code, result = partition("migrate", folder, "--sizes", "1,3", "--json")
     assert (code, result["sizes"]) == (1, {"worker-0": 6, "worker-1": 6})
     (one,) = result["hand_overs"]
-    assert (one["outcome"], one["reason"]) == (
-        "failed",
-        "worker-1 refused: 108 bytes must fit the quota, which leaves 0",
-    )
+    assert one["outcome"] == "failed"
+    assert re.fullmatch(r"worker-1 refused: 108 bytes .*quota.* 0", one["reason"])
 
 
 @pytest.mark.parametrize(
@@ -189,11 +188,12 @@ def test_who_leaves_gives_everything_away(partition, folder):
 def test_lost_partition_is_told_from_what_others_have(partition, folder):
     code, printed = partition("verify", folder / "worker-0")
     assert code == 0
-    assert printed.endswith("partitions of the data set: 6 samples are in others, or lost\n")
+    assert re.search(r": 6 samples .*\blost\n\Z", printed)
     code, printed = partition("migrate", folder / "worker-0", "--lost", "worker-1", "--json")
     assert (code, printed) == (0, {"hand_overs": [], "sizes": {"worker-0": 6}})
     code, printed = partition("migrate", folder)
-    assert code == 2 and "needs --sizes, --leaving or --lost" in printed
+    assert code == 2
+    assert re.findall(r"--\w+", printed)[-3:] == ["--sizes", "--leaving", "--lost"]
 
 
 def test_agent_has_a_limit_of_bandwidth_unless_told_otherwise():

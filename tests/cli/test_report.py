@@ -154,7 +154,7 @@ def test_balanced_run_without_a_plain_beginning_is_compared_with_an_estimate(log
         for k in range(40)
     ]
     figures, said = estimated(log(text_of(header(policy="equal_finish"), *rows)))
-    assert "With plain BSP it would have taken about 480 ms (estimated" in said
+    assert re.search(r"plain BSP .*\b480 ms \(estimated", said)
     assert figures.optimum_is == "estimated"
     assert figures.plain_estimate == pytest.approx(0.48, rel=0.01)
 
@@ -162,7 +162,7 @@ def test_balanced_run_without_a_plain_beginning_is_compared_with_an_estimate(log
 def test_plain_run_is_told_what_balancing_would_save(log):
     rows = [row(k, [16, 16], [0.1, 0.3]) for k in range(20)]
     _, said = estimated(log(text_of(header(), *rows)))
-    assert "Balancing would save about 50% of it" in said
+    assert re.search(r"Balancing .*save .*\b50%", said)
 
 
 def test_picture_is_written_where_it_is_wanted(printed, log, tmp_path, capsys):
@@ -220,14 +220,14 @@ def test_unknown_times_and_benched_workers_are_no_trouble(printed, log, tmp_path
         row(2, [32], [0.2]),
     ]
     said = printed(log(text_of(header(), *records)))
-    assert "Simulated: computed in virtual time, nothing was trained." in said
-    assert "An iteration took 200 ms." in said
+    assert said.startswith("Simulated: ")
+    assert re.search(r"iteration took 200 ms\b", said)
 
 
 def test_run_log_is_never_replaced_by_its_report(log, capsys):
     path = log(slow_then_balanced(), "run.html")
     assert main(["report", str(path)]) == 2
-    assert "the report must not replace the run log" in capsys.readouterr().err
+    assert re.search(r"\bnot replace\b.*, got '.*\brun\.html'", capsys.readouterr().err)
     assert path.read_text() == slow_then_balanced()
 
 

@@ -123,7 +123,5 @@ def test_a_curve_that_cannot_be_is_refused(make, message):
 
 
 def test_a_curve_too_flat_for_floating_point_is_refused():
-    with pytest.raises(
-        InvalidSetting, match=r"^a curve must end rising, got 0.0 seconds per sample$"
-    ):
+    with pytest.raises(InvalidSetting, match=r"^a curve .*rising, got 0\.0 seconds per sample$"):
         affine(1.0, 1e-20)

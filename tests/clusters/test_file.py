@@ -1,5 +1,9 @@
 """Cluster files: what a good one means, and what is said of every mistake in a bad one."""
 
+import errno
+import os
+import re
+
 import numpy as np
 import pytest
 
@@ -141,7 +145,7 @@ def test_seeds_decide_the_noise_and_nothing_else_does(good):
 
 def test_iterations_given_go_before_those_of_the_file(good):
     assert good(iterations=50).iterations == 50
-    with pytest.raises(InvalidSetting, match=r"^the number of iterations must be >= 1, got 0$"):
+    with pytest.raises(InvalidSetting, match=r"iterations .*>= 1, got 0$"):
         good(iterations=0)
 
 
@@ -472,10 +476,9 @@ def test_a_mistake_in_a_trace_is_reported_with_its_place(mistakes, csv, message)
 
 def test_swap_needs_to_know_the_memory(mistakes):
     toml = worker("speed = 1", "swap = {strength = 2}", "trace = 't.csv'")
-    assert mistakes(toml, {"t.csv": "second,cpu\n0,1\n"}) == [
-        "cluster.toml:9: workers[1].trace: a worker with swap must have a memory column, "
-        "got second,cpu"
-    ]
+    (mistake,) = mistakes(toml, {"t.csv": "second,cpu\n0,1\n"})
+    place = re.escape("cluster.toml:9: workers[1].trace: ")
+    assert re.fullmatch(place + r".*\bswap\b.*\bmemory column, got second,cpu", mistake)
 
 
 def test_all_mistakes_are_reported_in_the_order_of_the_file(mistakes):
@@ -508,19 +511,18 @@ workers = "c"
 
 
 def test_a_key_of_the_top_below_a_header_is_told_where_it_belongs(mistakes):
-    assert mistakes(WORKER + "total = 32\n") == [
-        "cluster.toml: exactly one of total, samples_per_worker must be given, got neither",
-        "cluster.toml:4: workers[0].total is not a known key; it must stand above, before the "
-        "first header",
-    ]
+    missing, misplaced = mistakes(WORKER + "total = 32\n")
+    assert re.fullmatch(r"cluster\.toml: .*\btotal, samples_per_worker\b.*, got neither", missing)
+    place = re.escape("cluster.toml:4: workers[0].total ")
+    assert re.fullmatch(place + r"is not a known key; .*\babove\b.*", misplaced)
 
 
 def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(ClusterFileError) as caught:
         load_cluster(tmp_path / "gone.toml")
-    assert (
-        str(caught.value) == f"{tmp_path / 'gone.toml'}: cannot be read: No such file or directory"
-    )
+    message = str(caught.value)
+    assert message.startswith(f"{tmp_path / 'gone.toml'}: ")
+    assert message.endswith(f": {os.strerror(errno.ENOENT)}")
 
 
 def test_a_syntax_error_is_reported_with_its_line(mistakes):

@@ -86,5 +86,5 @@ def test_what_cannot_be_made_is_refused(settings, message):
 
 
 def test_a_missing_file_is_said_to_be_missing():
-    with pytest.raises(ClusterFileError, match=r"gone\.toml: cannot be read: No such file"):
+    with pytest.raises(ClusterFileError, match=r"gone\.toml: .*: No such file"):
         make_cluster("gone.toml")

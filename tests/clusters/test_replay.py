@@ -30,7 +30,7 @@ def test_a_longer_replay_begins_anew_and_a_shorter_one_is_cut():
 def test_a_trace_without_an_end_needs_a_duration():
     trace = Trace(np.zeros(1), np.full(1, 0.5), np.ones(1), "second")
     assert [level.end for level in replay(trace, duration=7)] == [7]
-    with pytest.raises(InvalidSetting, match="a duration must be given, got none"):
+    with pytest.raises(InvalidSetting, match=r"\bduration\b.*, got none$"):
         list(replay(trace))
 
 
@@ -87,9 +87,9 @@ def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
 
 def test_workers_go_with_cluster_b(tmp_path):
     assert read_trace("B:usage", "m4.xlarge").repeat == 3600
-    with pytest.raises(InvalidSetting, match="B:usage has a trace for every worker"):
+    with pytest.raises(InvalidSetting, match=r"B:usage .*\bevery worker\b"):
         read_trace("B:usage")
     with pytest.raises(InvalidSetting, match="a worker goes with B:usage or B:tasks, got 'x'"):
         read_trace(write(tmp_path, "second,cpu\n0,1\n"), "x")
-    with pytest.raises(ClusterFileError, match="gone: cannot be read: No such file"):
+    with pytest.raises(ClusterFileError, match=r"gone: .*: No such file"):
         read_trace("gone")

@@ -10,6 +10,7 @@ from evenstep.dashboard.folder import Folder
 from evenstep.dashboard.static import load
 from evenstep.dashboard.stream import COURSE, Page, stream
 from evenstep.runlog import Event
+from evenstep.runlog.words import SOURCE_MEANS
 from tests.dashboard.asgi import ask, get, send
 from tests.runlog.examples import header, row, text_of
 
@@ -121,7 +122,7 @@ def test_a_page_is_told_everything_once_and_then_what_is_new(folder, path):
     first = news_of(folder, page, 1.0)
     assert list(first) == ["jobs", "job", "now", "course"]
     assert first["job"]["workers"] == ["w0", "w1"]
-    assert first["job"]["means"] == "Simulated: computed in virtual time, nothing was trained."
+    assert first["job"]["means"] == SOURCE_MEANS["simulated"]
     assert [one["iteration"] for one in first["now"]["rows"]] == [0, 1, 2]
     assert first["course"]["worker"]["worker"] == 0
     assert news_of(folder, page, 1.1) == {}

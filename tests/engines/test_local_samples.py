@@ -192,13 +192,13 @@ def test_gradients_that_are_not_used_consume_nothing():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(InvalidSetting, match=r"partitions must be one per worker \(2\), got 5"):
+    with pytest.raises(InvalidSetting, match=r"^partitions .*\(2\), got 5$"):
         train(local(), 1, Setup("even"), cluster_of(1.0, 1.0))
-    with pytest.raises(InvalidSetting, match="samples must stay where they are under asp"):
+    with pytest.raises(InvalidSetting, match=r"samples must stay\b.*\basp\b"):
         train(local(rule=MigrationRule()), 1, Setup("even"), scheme="asp")
-    with pytest.raises(InvalidSetting, match="bandwidth must have 5 entries, one per partition"):
+    with pytest.raises(InvalidSetting, match=r"^bandwidth .*\b5 entries\b.*, got shape \(3,\)$"):
         local(bandwidth=np.ones(3))
     with pytest.raises(InvalidSetting, match=r"bandwidth must be > 0, got 0\.0 for worker 2"):
         local(bandwidth=np.array([1.0, np.nan, 0.0, 1.0, 1.0]))
-    with pytest.raises(InvalidSetting, match="sample_bytes must be finite and >= 0, got -1"):
+    with pytest.raises(InvalidSetting, match=r"^sample_bytes .*>= 0, got -1"):
         local(sample_bytes=-1)

@@ -76,9 +76,11 @@ def test_news_come_as_they_happen(results):
 def test_worker_that_says_nothing_is_ended_and_restarted(results):
     crew = crew_of(1)
     crew.start(0, TASK, [])
-    assert crew.wait() == Died(0, "said nothing for too long, and was ended")
+    died = crew.wait()
+    assert isinstance(died, Died) and died.worker == 0
+    assert died.why.startswith("said nothing")
     # And it must not need long for coming back either.
-    with pytest.raises(EngineFailed, match="worker 0 must not need more restarts than 1"):
+    with pytest.raises(EngineFailed, match=r"^worker 0 .*\brestarts than 1\b"):
         crew.wait()
 
 
@@ -86,7 +88,7 @@ def test_nothing_is_heard_of_an_abandoned_task(results):
     crew = crew_of(1)
     crew.start(0, TASK, [])
     crew.abandon(0)
-    with pytest.raises(EngineFailed, match="a worker must be left to wait for"):
+    with pytest.raises(EngineFailed, match=r"\bworker must be left\b"):
         crew.wait()
 
 
@@ -94,5 +96,5 @@ def test_error_in_the_workload_ends_the_run(results):
     crew = crew_of(1)
     crew.start(0, TASK, [])
     results[0, "compute", 0] = ZeroDivisionError("in the loss")
-    with pytest.raises(EngineFailed, match="worker 0 must not fail, got: in the loss"):
+    with pytest.raises(EngineFailed, match=r"^worker 0 .*, got: in the loss$"):
         crew.wait()

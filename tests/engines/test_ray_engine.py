@@ -113,9 +113,9 @@ def test_dead_worker_does_its_task_again_and_the_others_wait():
     arrivals = list(islice(engine.arrivals(), 2))
     assert [arrival.worker for arrival in arrivals] == [0, 1]
     assert crew.told == [("start", 0, 0, 0), ("start", 1, 0, 1), ("start", 1, 0, 1)]
-    assert [(f.who, f.iteration, f.what) for f in engine.faults] == [
-        ("worker 1", 0, "died; restarting, the others wait")
-    ]
+    (fault,) = engine.faults
+    assert (fault.who, fault.iteration) == ("worker 1", 0)
+    assert fault.what.split("; ") == ["died", "restarting, the others wait"]
     assert server.version == 1
 
 
@@ -144,7 +144,7 @@ def test_worker_that_cannot_reach_a_shard_starts_again_once_it_is_mended():
     list(islice(engine.arrivals(), 2))
     assert crew.told == [("start", 0, 0, 0), ("start", 0, 0, 0), ("start", 0, 1, 1)]
     assert server.mended == 1
-    assert engine.faults[0].what == "a shard died; starts again"
+    assert engine.faults[0].what.split("; ") == ["a shard died", "starts again"]
 
 
 def test_benched_worker_arrives_at_once_and_pushes_nothing():
@@ -170,7 +170,7 @@ def test_clock_stands_still_while_nobody_asks_for_more():
 
 def test_flexrr_is_refused():
     run = ray_run(Experiment("flexrr"), cluster_of(1.0, 1.0), softmax_digits())
-    with pytest.raises(InvalidSetting, match="scheme on Ray must be bsp, asp or ssp, got 'flexrr'"):
+    with pytest.raises(InvalidSetting, match=r"^scheme .*bsp, asp or ssp, got 'flexrr'"):
         run.__enter__()
 
 

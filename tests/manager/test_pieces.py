@@ -50,7 +50,7 @@ def test_message_in_a_view_is_read_without_copies_of_what_is_large():
 
 def test_string_that_is_as_large_as_a_binary_is_refused():
     struct = types().Cancel(hand_over="m1-0", reason="x" * LARGE)
-    with pytest.raises(MalformedMessage, match="a string must have fewer than 65536 bytes"):
+    with pytest.raises(MalformedMessage, match=rf"string must .*fewer .*\b{LARGE} bytes$"):
         wire.decode_body(types().Cancel(), memoryview(wire.encode_body(struct)))
 
 

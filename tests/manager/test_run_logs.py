@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import json
+import re
 import shutil
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_report_reads_the_log_of_a_job_that_ran_through_a_manager(tmp_path, caps
     figures = json.loads(capsys.readouterr().out)
     assert figures["job"] == "the:job"
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
-    assert "Worker a was the straggler" in capsys.readouterr().out
+    assert re.search(r"\ba was the straggler", capsys.readouterr().out)
     assert "the:job" in (tmp_path / "report.html").read_text()
 
 
@@ -169,7 +170,7 @@ def test_disk_that_fails_is_reported_and_the_job_goes_on(tmp_path, monkeypatch, 
         plan = course.job.plan_for(3)
         assert plan is not None and plan.sizes.tolist() == [20, 40]
         until(lambda: course.logs.num_failures, "the failure")
-    assert "its run log ends here, training goes on: [Errno 28]" in caplog.text
+    assert re.search(r"\bjob \S+: .*\brun log\b.*\[Errno 28\]", caplog.text)
     assert course.logs.num_failures == 1
     assert only_log(tmp_path).segments[0].iterations.tolist() == [0]
 
@@ -210,7 +211,7 @@ def test_disk_that_fails_is_seen_and_a_real_job_goes_on(tmp_path):
                 "the failure",
             )
             assert manager.get("/healthz")[0] == 200
-        assert "job j: its run log ends here, training goes on: [Errno 2]" in manager.log
+        assert re.search(r"\bjob j: .*\brun log\b.*\[Errno 2\]", manager.log)
 
 
 @pytest.mark.parametrize("name", ["a/../../b", "x" * 128, ":" * 128])

@@ -1,6 +1,7 @@
 """What outlives the manager: files of jobs."""
 
 import json
+import re
 from errno import ENOSPC
 
 import numpy as np
@@ -148,7 +149,7 @@ def test_file_that_cannot_be_used_keeps_no_manager_from_starting(tmp_path, chang
     jobs.close()
     assert [job.name for job in jobs] == ["good"]
     assert not path.exists() and path.with_name(f"{path.name}.damaged-1").exists()
-    assert "cannot be used and is now bad.job.npz.damaged-1" in caplog.text
+    assert caplog.text.count(f"is now {path.name}.damaged-1") == 1
 
 
 def test_full_disk_is_reported_once_and_tried_until_it_is_not(tmp_path, monkeypatch, caplog):
@@ -160,8 +161,8 @@ def test_full_disk_is_reported_once_and_tried_until_it_is_not(tmp_path, monkeypa
         for _ in range(3):
             jobs.write(jobs.changed())
     assert (jobs.unwritten, jobs.num_write_failures) == ({"j"}, 3)
-    assert caplog.text.count("job j cannot be saved, and is tried again: [Errno 28] full") == 1
+    assert len(re.findall(r"job j cannot be saved\b.*\[Errno 28\] full", caplog.text)) == 1
     jobs.write(jobs.changed())
     assert jobs.unwritten == set() and jobs.changed() == []
-    assert "job j could be saved again" in caplog.text
+    assert re.search(r"job j .*\bsaved again", caplog.text)
     jobs.close()

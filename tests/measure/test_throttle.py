@@ -24,7 +24,7 @@ def cpu_share(process, seconds):
 
 
 def test_groups_are_removed_whatever_happens(tmp_path):
-    with pytest.raises(EvenstepError, match=r"CPUs cannot be throttled here: .*usually root"):
+    with pytest.raises(EvenstepError, match=r"CPUs .*throttled .*\broot\b"):
         Throttles([0.5], root=tmp_path).__enter__()
     assert list(tmp_path.iterdir()) == []
 

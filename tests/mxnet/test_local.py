@@ -226,7 +226,7 @@ def test_a_store_that_has_an_optimizer_keeps_it():
         balancer = Balancer(store, 16, summary=False)
         batches = Pairs(balancer.iter(*tasks.make_data()))
         if refused:
-            with pytest.raises(InvalidSetting, match="update_on_kvstore must be True, as an earl"):
+            with pytest.raises(InvalidSetting, match=r"update_on_kvstore must be True\b"):
                 train(balancer, batches, **how)
         else:
             train(balancer, batches, **how)
@@ -276,9 +276,9 @@ def test_what_would_train_on_something_else_is_refused():
         balancer.kvstore.set_gradient_compression({"type": "2bit"})
     with pytest.raises(InvalidSetting, match="must be below 100000, got 100000"):
         balancer.kvstore.init(FIRST_ROWS, mx.nd.ones(1))
-    with pytest.raises(InvalidSetting, match="reduction must be one of sum, mean, got 'max'"):
+    with pytest.raises(InvalidSetting, match=r"reduction .*sum, mean, got 'max'"):
         local(reduction="max")
-    with pytest.raises(InvalidSetting, match=r"that mx.kvstore.create makes, got WeightedStore"):
+    with pytest.raises(InvalidSetting, match=r"mx\.kvstore\.create.* got WeightedStore"):
         Balancer(balancer.kvstore, 16)
     with pytest.raises(InvalidSetting, match=r"as many samples, got {'data': 3, 'softmax_label'"):
         balancer.iter(np.ones((3, 2)), np.ones(4))

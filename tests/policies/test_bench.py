@@ -6,6 +6,7 @@ import pytest
 from evenstep.core.limits import Limits
 from evenstep.policies import EqualFinish, EveryN
 from evenstep.policies.bench import Bench
+from tests.figures import numbers_in
 from tests.policies.examples import play, sizes_of, view_of
 
 BENCHABLE = Limits.of(3, minimum=0)
@@ -34,7 +35,7 @@ def test_a_worker_that_only_holds_the_others_up_is_benched():
     (advice,) = decisions[2].advice
     assert (advice.kind, advice.worker) == ("remove", 2)
     assert advice.predicted_time == pytest.approx(0.58, rel=0.02)
-    assert decisions[2].reason == "predicted iteration time 5.104 s -> 0.5863 s"
+    assert numbers_in(decisions[2].reason) == [5.104, 0.5863]
     assert decisions[3].advice == ()
 
 

@@ -38,15 +38,13 @@ def test_limits_come_before_shares():
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf")])
 def test_shares_that_cannot_be_are_refused(bad):
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=rf"^static share .*> 0, got {bad} for worker 1$"):
         Static((1.0, bad))
-    assert str(caught.value) == f"static share must be finite and > 0, got {bad} for worker 1"
 
 
 def test_no_shares_are_refused():
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=r"^static shares .*one per worker, got none$"):
         Static(())
-    assert str(caught.value) == "static shares must be given, one per worker, got none"
 
 
 @pytest.mark.parametrize(
@@ -58,12 +56,11 @@ def test_no_shares_are_refused():
     ],
 )
 def test_shares_must_be_one_per_worker(use):
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=r"^static shares .*one per worker \(3\), got 2$"):
         use(Static((1.0, 2.0)))
-    assert str(caught.value) == "static shares must be one per worker (3), got 2"
 
 
 @pytest.mark.parametrize("spec", ["static:shares=2:2:15", "static:shares=a/b", "static:shares=3"])
 def test_shares_written_in_another_way_are_refused(spec):
-    with pytest.raises(InvalidSetting, match=r"^settings of 'static' do not fit: "):
+    with pytest.raises(InvalidSetting, match=r"^settings of 'static' .*: "):
         make_policy(spec)

@@ -1,5 +1,6 @@
 """`arima`: fitted by statsmodels, followed by ourselves."""
 
+import re
 import sys
 from copy import deepcopy
 from typing import Any
@@ -134,7 +135,9 @@ def test_constant_speed_is_predicted():
 
 @pytest.mark.parametrize("order", [(2, 2), (2, -1, 1), (2, 0.5, 1)])
 def test_order_that_is_none_is_refused(order):
-    with pytest.raises(InvalidSetting, match="order of arima must be three whole numbers >= 0"):
+    with pytest.raises(
+        InvalidSetting, match=rf"^order of arima .*>= 0, got .*{re.escape(str(order[-1]))}"
+    ):
         Arima(2, order)
 
 

@@ -34,7 +34,7 @@ def test_worker_that_takes_too_long_is_a_reason_not_a_crash(monkeypatch, tmp_pat
         raise subprocess.TimeoutExpired(command, timeout)
 
     monkeypatch.setattr(subprocess, "run", too_long)
-    with pytest.raises(EvenstepError, match="a worker in group was not done after 80 s"):
+    with pytest.raises(EvenstepError, match=r"\bin group .*\b80 s$"):
         slowdown._speed("group", tmp_path / "rows", 1, 1.0)
 
 
@@ -44,7 +44,7 @@ def test_slowdown_is_skipped_where_its_file_cannot_be_written(monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     monkeypatch.setattr(slowdown, "under_quotas", lambda *arguments: {1.0: 1.0})
-    with pytest.raises(Skipped, match=r"64 MiB cannot be written here.*No space left"):
+    with pytest.raises(Skipped, match=r"\b64 MiB\b.*No space left"):
         slowdown.run(SETTINGS, quiet)
 
 
@@ -56,7 +56,7 @@ def test_group_whose_memory_cannot_be_limited_is_removed(monkeypatch, tmp_path):
     (tmp_path / "memory" / "memory.limit_in_bytes").touch()
     monkeypatch.setattr(Path, "write_text", refuse)
     with (
-        pytest.raises(EvenstepError, match="memory cannot be limited here"),
+        pytest.raises(EvenstepError, match=r"memory cannot be limited\b.*Permission denied"),
         memory_group.memory_group(2**20, tmp_path),
     ):
         pass

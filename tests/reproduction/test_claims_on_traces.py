@@ -1,5 +1,6 @@
 """Claims about runs on traces: each can fail, and then says why, by its own figures."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from reproduction.experiment import Settings
 from reproduction.experiments import narx_curve, predictors
 from reproduction.experiments.narx_curve import ERROR, FORESEEN
 from reproduction.real_load_run import NARX
+from tests.figures import numbers_in
 
 HOLDING = {BACKUP: 0.9, SSP: 0.95, FLEXRR: 0.6, NARX: 0.4}
 OVERHEADS = {0.0: 0.3, 0.1: 0.5}
@@ -48,7 +50,7 @@ def test_much_faster_is_not_marginal_and_slower_is_no_speedup(scheme, ratio):
     claims = on_b(**{scheme: ratio})
     claim = claims[f"{scheme}_marginal"]
     assert claim.holds is False
-    assert claim.why.startswith(f"it takes {ratio:.3f} of BSP's time with ResNet-32; ")
+    assert re.match(rf"it takes {ratio:.3f} .*\bwith ResNet-32; ", claim.why)
     assert "SVM" not in claim.why
     assert claim.why.endswith("why is not known") is (scheme == SSP or ratio > 1)
 
@@ -56,8 +58,7 @@ def test_much_faster_is_not_marginal_and_slower_is_no_speedup(scheme, ratio):
 def test_reason_of_redundant_execution_is_by_the_trace():
     why = on_b(backup=0.5)["backup_marginal"].why
     # The machines that come along.
-    assert "the slowest worker takes 4.5 times as long as the median one" in why
-    assert "the third slowest 2.8 times" in why
+    assert re.search(r"the slowest\b[^,;]* 4\.5 times\b.*\bthe third slowest 2\.8 times\b", why)
 
 
 def test_reason_of_flexrr_names_the_models_and_where_it_changes():
@@ -65,7 +66,7 @@ def test_reason_of_flexrr_names_the_models_and_where_it_changes():
     assert claim.holds is False
     assert "flexrr with ResNet-32 (0.350, against 0.400)" in claim.why
     assert "SVM" not in claim.why
-    assert "from faster to slower at overheads of about 5%" in claim.why
+    assert re.search(r"faster to slower .*\b5%", claim.why)
 
 
 @pytest.mark.parametrize("overheads", [{0.0: 0.1, 0.1: 0.2}, {0.0: 0.5, 0.1: 0.6}])
@@ -139,10 +140,9 @@ def test_by_40_fails_with_what_noise_leaves_to_gain(name, key, rmse):
     claim = claims.pop(name)
     assert (claim.holds, claim.of) == (False, "paper")
     assert f"{1 - rmse / 8:.0%}" in claim.text
-    assert claim.why == (
-        f"RMSE of {key[1]} {rmse:.3f}, ema 8.000; noise alone, which nobody foresees, makes one of "
-        "4.000, which is 50% below ema's"
-    )
+    figures, _, noise = claim.why.partition("; ")
+    assert figures == f"RMSE of {key[1]} {rmse:.3f}, ema 8.000"
+    assert noise.startswith("noise alone") and numbers_in(noise) == [4.0, 50]
     assert all(claim.holds for other, claim in claims.items() if "by_40" in other)
 
 
@@ -160,7 +160,7 @@ def test_by_15_in_time_fails_with_what_the_oracle_gains(name, key, time):
     assert (claim.holds, claim.of) == (False, "paper")
     assert f"{1 - time / 0.5:.0%}" in claim.text
     assert f"time / BSP of {key[1]} {time:.3f}, ema 0.500" in claim.why
-    assert "by the oracle, which foresees noise too, ema is surpassed by 20%" in claim.why
+    assert re.search(r"\boracle\b.*\bema .* by 20%", claim.why)
 
 
 def test_second_best_is_another_where_another_is():
@@ -170,11 +170,9 @@ def test_second_best_is_another_where_another_is():
 def test_what_is_said_of_reuse_and_order_is_of_the_figures():
     changes = {("P", ALONE): {RMSE: 9.6}, ("B", ALONE): {RMSE: 2.4}, ("P", "lstm"): {RMSE: 7.0}}
     reuse, same, other = differences_of_predictors(scores(changes))
-    assert "0.50 times on Cluster-B, Google trace, 2.00 times on scenario P." in reuse
-    assert (
-        same == "By RMSE the order of rnn, lstm, arima is the paper's on Cluster-B, Google trace."
-    )
-    assert other == "By RMSE the order of rnn, lstm, arima is another on scenario P."
+    assert re.search(r"\b0\.50 times on Cluster-B\b.*\b2\.00 times on scenario P\b", reuse)
+    assert re.search(r"RMSE .*\brnn, lstm, arima is the paper's on Cluster-B\b", same)
+    assert re.search(r"RMSE .*\brnn, lstm, arima is another on scenario P\b", other)
 
 
 def test_without_statsmodels_one_row_is_missing_and_that_is_said(monkeypatch):
@@ -185,7 +183,7 @@ def test_without_statsmodels_one_row_is_missing_and_that_is_said(monkeypatch):
     found = predictors.run(Settings(quick=True), lambda share, text: None)
     for table in found.tables:
         assert "arima" not in [row["predictor"] for row in table.rows]
-    assert "arima was left out: statsmodels is not installed." in found.differences
+    assert any(re.match(r"arima .*\bstatsmodels is not", text) for text in found.differences)
 
 
 def of_curve(trace=None, scenario=None):
@@ -208,21 +206,19 @@ def test_prompt_is_asked_of_both_clusters(where):
         "trace": ("prompt_on_the_trace", "Cluster-B"), "scenario": ("prompt", "scenario P")
     }[where]  # fmt: skip
     assert [other for other, claim in claims.items() if not claim.holds] == [name]
-    assert claims[name].why == (
-        f"{cluster}: part of a change that was foreseen 0.20, by 7 changes; why is not known"
-    )
+    assert re.match(rf"{cluster}: .*\bforeseen 0\.20, by 7 changes; ", claims[name].why)
 
 
 def test_curve_that_is_not_robust_says_where():
     claim = of_curve(trace={ERROR: 0.7})["robust"]
     assert claim.holds is False
-    assert claim.why.startswith("Cluster-B: error of the prediction / of a spike 0.70, by 9 spikes")
+    assert re.match(r"Cluster-B: error .*\b0\.70, by 9 spikes", claim.why)
     assert "scenario P" not in claim.why
 
 
 def test_what_did_not_happen_proves_nothing():
     claims = of_curve(trace={ERROR: None, FORESEEN: None})
-    assert {name: claim.why for name, claim in claims.items() if not claim.holds} == {
-        "robust": "Cluster-B has none of these spikes",
-        "prompt_on_the_trace": "Cluster-B has none of these changes",
-    }
+    why = {name: claim.why for name, claim in claims.items() if not claim.holds}
+    assert list(why) == ["robust", "prompt_on_the_trace"]
+    assert re.fullmatch(r"Cluster-B has none .*\bspikes", why["robust"])
+    assert re.fullmatch(r"Cluster-B has none .*\bchanges", why["prompt_on_the_trace"])

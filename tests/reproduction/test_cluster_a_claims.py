@@ -1,5 +1,6 @@
 """Claims about schemes on Cluster-A: figures that contradict them, and the reasons then given."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from reproduction.experiment import Settings
 from reproduction.experiments import cluster_a
 from reproduction.staleness import conditions_table, where_it_costs
 from reproduction.without_v100s import floor
+from tests.figures import numbers_in
 from tests.reproduction.made_up import all_models, settled, trained, trainings
 
 SLOW_TO_LEARN = trained((0.1, 0.2, 0.4, 0.6, 0.8))
@@ -48,11 +50,11 @@ def test_time_per_update_is_that_of_settled_runs_whatever_trainings_took(who, pr
     found = asked(made=settled(**{who: 0.95}))
     ssp, asp = (found[f"{prefix}{name}"] for name in ("beats_ssp", "beats_asp_with_inception"))
     assert not ssp.holds
-    assert "with CifarNet it takes 1.06 of SSP's, where an oracle takes 0.44" in ssp.why
+    assert re.search(r"with CifarNet .*\b1\.06 of SSP's, .*\boracle takes 0\.44\b", ssp.why)
     assert "of BSP's" not in ssp.why
     assert not asp.holds
     assert "here 1.90" in asp.text
-    assert asp.why == "an oracle takes 0.80 of ASP's on these curves"
+    assert re.match(r"an oracle takes 0\.80 of ASP's\b", asp.why)
     other = "" if prefix else "our_"
     assert found[f"{other}beats_ssp"].holds
     assert found[f"{other}beats_asp_with_inception"].holds
@@ -64,7 +66,8 @@ def test_v100s_that_make_no_difference_are_explained_by_the_slowest_worker(prefi
     assert not claim.holds
     assert "here 60% and 60%" in claim.text
     assert "an oracle gains 60% and 60%" in claim.why
-    assert f"no batch sizes gain more than {1 - floor(16):.0%} and {1 - floor(12):.0%}" in claim.why
+    most = rf"more than {1 - floor(16):.0%} and {1 - floor(12):.0%}"
+    assert re.search(rf"\bno batch sizes\b.* {most}", claim.why)
 
 
 def test_texts_say_from_where_on_figures_count_as_different(monkeypatch):
@@ -72,8 +75,8 @@ def test_texts_say_from_where_on_figures_count_as_different(monkeypatch):
     monkeypatch.setattr(claims_of_a, "MORE", 1.5)
     found = asked()
     for name in ("less_heterogeneous", "our_less_heterogeneous"):
-        assert "gains less over BSP once settled, by more than 5 points" in found[name].text
-    assert "more than 1.5 times as many with every model" in found["asp_needs_more_updates"].text
+        assert re.search(r"\bmore than 5 points\b", found[name].text)
+    assert re.search(r"\bmore than 1\.5 times\b", found["asp_needs_more_updates"].text)
 
 
 @pytest.mark.parametrize(("who", "prefix"), [("alg_2", ""), ("balanced", "our_")])
@@ -83,7 +86,7 @@ def test_later_than_bsp_is_said_with_what_it_took(who, prefix):
     for name in ("before_bsp", "first_of_all"):
         claim = found[f"{prefix}{name}"]
         assert not claim.holds
-        assert "took 1.2 of BSP's time, for 1.5 times its updates; with ResNet-32" in claim.why
+        assert re.search(r"took 1\.2 of BSP's .*\b1\.5 times .*; with ResNet-32", claim.why)
         assert " BSP took" not in claim.why
     assert not found[f"{prefix}same_updates"].holds
     assert "with CifarNet it needs 1.5 times as many" in found[f"{prefix}same_updates"].why
@@ -102,10 +105,13 @@ def test_who_was_first_is_who_is_blamed():
     late = FAST | {"alg_2": trained(pace=1.5)}
     claim = asked(all_models(**late, asp=trained(pace=0.2), ssp=trained(pace=0.1)))["first_of_all"]
     assert not claim.holds
-    assert claim.why.startswith(
-        "with CifarNet Alg. 2 took 1.5 of BSP's time, for 1 times its updates, SSP took 0.1 of "
-        "BSP's time, for 1 times its updates; with ResNet-32 Alg. 2"
+    with_cifarnet, with_resnet32, *_ = claim.why.split("; ")
+    assert re.match(
+        r"with CifarNet Alg\. 2 took 1\.5 of BSP's .*, SSP took 0\.1 of BSP's", with_cifarnet
     )
+    # Of BSP's time, and of its updates, after the number in the name.
+    assert numbers_in(with_cifarnet) == [2, 1.5, 1, 0.1, 1]
+    assert with_resnet32.startswith("with ResNet-32 Alg. 2")
     assert "ASP" not in claim.why
 
 
@@ -117,7 +123,7 @@ def test_as_late_as_another_is_not_first():
 def test_where_bsp_does_not_get_there_nobody_is_first():
     claim = asked(all_models(target=0.9))["first_of_all"]
     assert not claim.holds
-    assert claim.why.startswith("with CifarNet BSP and Alg. 2 did not reach the target; with")
+    assert re.match(r"with CifarNet BSP and Alg\. 2 did not reach\b.*; with", claim.why)
 
 
 def test_who_never_gets_there_is_not_first():
@@ -125,18 +131,18 @@ def test_who_never_gets_there_is_not_first():
     found = asked(done)
     for name in ("first_of_all", "before_bsp", "same_updates"):
         assert not found[name].holds
-        assert "Alg. 2 did not reach the target" in found[name].why
+        assert "Alg. 2 did not reach" in found[name].why
         assert "ResNet-32" not in found[name].why
-    missed = "; with CifarNet Alg. 2 did not reach the target)."
-    assert found["before_bsp"].text.endswith(f"(here 0.4 of its time, settling included{missed}")
-    assert found["same_updates"].text.endswith(f"(here 1 times as many{missed}")
+    missed = r"; with CifarNet Alg\. 2 did not reach\b.*\)\.$"
+    assert re.search(rf"\(here 0\.4 [^;]*{missed}", found["before_bsp"].text)
+    assert re.search(rf"\(here 1 times [^;]*{missed}", found["same_updates"].text)
 
 
 def test_ratio_that_there_is_not_blames_nobody_who_got_there():
     at_once = trained((0.9, 0.9))
     claim = asked(all_models(target=0.8, bsp=at_once, alg_2=at_once))["before_bsp"]
     assert not claim.holds
-    assert "there is no ratio to BSP's" in claim.why
+    assert re.search(r"\bno ratio\b.*\bBSP's", claim.why)
     assert "did not reach" not in claim.text + claim.why
 
 
@@ -144,7 +150,7 @@ def test_staleness_that_costs_nothing_anywhere_is_not_said_to_cost():
     claim = asked(all_models(**FAST))["asp_needs_more_updates"]
     assert not claim.holds
     assert "with CifarNet it needs 1 times as many" in claim.why
-    assert "nor does it need more than 1.1 times BSP's under any other condition" in claim.why
+    assert re.search(r"\bnor .*\bmore than 1\.1 times BSP's\b", claim.why)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +167,7 @@ def test_condition_in_which_staleness_costs_is_named(run, said):
 def test_nobody_needs_more_updates_than_bsp_where_bsp_did_not_get_there(target, holds):
     claim = asked(all_models(target=target, asp=NEVER))["asp_needs_more_updates"]
     assert claim.holds is holds
-    assert ("BSP did not reach the target with CifarNet" in claim.why) is not holds
+    assert bool(re.search(r"BSP did not reach .*\bCifarNet", claim.why)) is not holds
 
 
 def test_target_of_a_condition_is_near_its_own_bsp():
@@ -171,7 +177,7 @@ def test_target_of_a_condition_is_near_its_own_bsp():
     assert [row["target"] for row in rows] == pytest.approx([0.95 * 0.8, 0.95 * 0.9])
     assert [row["ASP: updates / BSP"] for row in rows] == [1.0, "not reached by ASP"]
     assert [row["SSP: updates / BSP"] for row in rows] == [1.0, 1.0]
-    assert "with momentum it does not get there" in where_it_costs(how)
+    assert re.search(r"with momentum .*\bnot get there", where_it_costs(how))
 
 
 def test_who_missed_a_target_is_said():

@@ -188,13 +188,13 @@ def test_page_has_pictures_of_all_that_was_made_before(printed, probes, tmp_path
 
 def test_unknown_experiment_is_refused(refused):
     message = refused("nope")
-    assert message.startswith("experiment must be all or one of cpu-curve, ")
-    assert message.endswith("got 'nope'")
+    assert message.startswith("experiment ")
+    assert message.endswith(f" {', '.join(EXPERIMENTS)}, got 'nope'")
 
 
 def test_damaged_record_is_found_before_anything_is_made(refused, probes, tmp_path):
     (tmp_path / "other.json").write_text("{}")
-    assert "remove it to have it made again" in refused("probe", "--out", tmp_path)
+    assert re.search(r"other\.json: .*\bremove it\b", refused("probe", "--out", tmp_path))
     assert probes == []
 
 
@@ -202,7 +202,7 @@ def test_record_of_unknown_figures_is_refused(refused, printed, probes, tmp_path
     printed("probe", "--out", tmp_path)
     file = tmp_path / "probe.json"
     file.write_text(file.read_text().replace('"kind": "virtual"', '"kind": "guessed"', 1))
-    assert "kind of 'probe' must be one of" in refused("other", "--out", tmp_path)
+    assert re.search(r"kind of 'probe' .*, got 'guessed'", refused("other", "--out", tmp_path))
 
 
 def test_quick_run_does_not_overwrite_a_full_one(printed, probes, tmp_path, monkeypatch):
@@ -292,11 +292,11 @@ def test_failure_of_one_experiment_is_said_and_the_others_go_on(capsys, probes, 
 def test_where_there_is_no_terminal_a_line_is_shown_of_each_experiment(capsys, probes, tmp_path):
     assert main(["--out", str(tmp_path)]) == 0
     said = re.sub(r"[0-9.]+ s$", "TIME", capsys.readouterr().err, flags=re.MULTILINE)
-    assert said.splitlines() == [
-        "probe: 0 of 1 claims hold, TIME", "other: Skipped: it is not allowed here, TIME"
-    ]  # fmt: skip
+    probe, other = said.splitlines()
+    assert re.fullmatch(r"probe: 0 of 1 claims .*, TIME", probe)
+    assert re.fullmatch(r"other: Skipped: .*, TIME", other)
     assert main(["probe", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().err == "probe: 0 of 1 claims hold, finished before\n"
+    assert re.fullmatch(r"probe: 0 of 1 claims .*, finished before\n", capsys.readouterr().err)
 
 
 def test_nothing_is_shown_beside_json(capsys, probes, tmp_path):

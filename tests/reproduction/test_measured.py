@@ -1,5 +1,6 @@
 """What is measured on this machine: figures are there and make sense, whatever they are."""
 
+import re
 import sys
 from concurrent.futures import Future
 from itertools import count
@@ -74,7 +75,7 @@ def test_overhead_is_measured_through_a_manager(result):
         (96, "best_of", "messages"),
         (32, "narx:start=30", "evenstep.connect"),
     ]
-    assert "The first 30 iterations of each row are not counted" in times.note
+    assert re.search(r"\bfirst 30 iterations .*\bnot counted\b", times.note)
     # What NARX does is hardly seen in so few rounds.
     assert [claim.name for claim in result("overhead").claims] == ["our_small", "grows_slowly"]
     for row in shares.rows:
@@ -125,7 +126,7 @@ def test_tables_of_overhead_say_what_is_divided_by(result):
             ],
         ),
     ]
-    assert "What is divided by is assumed: 128 samples" in result("overhead").tables[1].note
+    assert re.search(r"\bassumed: 128 samples\b", result("overhead").tables[1].note)
 
 
 def test_clients_that_are_refused_end_the_rounds_with_the_reason():
@@ -161,7 +162,7 @@ def test_worker_that_fails_is_told_not_those_that_waited_for_it():
     cause.set_exception(EvenstepError("the manager is away"))
     with pytest.raises(EvenstepError, match="the manager is away"):
         _results("one", [broken, cause])
-    with pytest.raises(EvenstepError, match="job one: all 1 workers must be done with an iter"):
+    with pytest.raises(EvenstepError, match=r"^job one: all 1 workers "):
         _results("one", [broken])
 
 
@@ -203,7 +204,7 @@ def test_every_case_of_overhead_has_a_manager_of_its_own(monkeypatch):
 
 def test_overhead_is_skipped_where_no_manager_can_be_run(monkeypatch):
     monkeypatch.setattr(sys, "executable", "echo")
-    with pytest.raises(Skipped, match="evenstep manager must listen, got '-m evenstep manager"):
+    with pytest.raises(Skipped, match=r"must listen, got '-m evenstep manager\b"):
         overhead.run(Settings(quick=True), lambda share, text: None)
 
 
@@ -274,7 +275,7 @@ def test_slowdown_is_skipped_where_nothing_may_be_limited(monkeypatch):
 
 def test_memory_is_not_limited_where_there_is_no_controller(tmp_path):
     with (
-        pytest.raises(EvenstepError, match="memory cannot be limited here"),
+        pytest.raises(EvenstepError, match=r"^memory cannot be limited\b"),
         memory_group(2**20, tmp_path),
     ):
         pass

@@ -1,6 +1,7 @@
 """The parameter server of a run in namespaces, without processes."""
 
 import asyncio
+import re
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_one_sample_that_is_trained_twice_shows(training, workload):
 
 
 def test_gradient_without_a_batch_is_refused(training, workload):
-    with pytest.raises(Refused, match="worker 2 must have a batch to push, got none"):
+    with pytest.raises(Refused, match=r"^worker 2 .*\bbatch\b.*, got none$"):
         training.push(2, b"")
 
 
@@ -158,17 +159,14 @@ def test_calls_that_break_a_rule_are_refused(training):
             error = callers[0].call(name, **arguments).refused
             return types().Problem._VALUES_TO_NAMES[error.problem], error.message
 
-        assert refused("hello", version=2, token="") == (
-            "VERSION", "this parameter server speaks version 1, got 2"
-        )  # fmt: skip
-        assert refused("push", worker=4, gradient=b"") == (
-            "INVALID", "worker must be from 0 to 3, got 4"
-        )  # fmt: skip
+        problem, message = refused("hello", version=2, token="")
+        assert problem == "VERSION" and re.search(r"version 1, got 2$", message)
+        problem, message = refused("push", worker=4, gradient=b"")
+        assert problem == "INVALID" and re.fullmatch(r"worker .*from 0 to 3, got 4", message)
         for i, caller in enumerate(callers):
             caller.call("report", worker=i, batch_processing_time=0.0)
-        assert refused("report", worker=0, batch_processing_time=0.1) == (
-            "OUT_OF_TURN", "worker 0 must push before it reports again"
-        )  # fmt: skip
+        problem, message = refused("report", worker=0, batch_processing_time=0.1)
+        assert problem == "OUT_OF_TURN" and re.match(r"worker 0 must push\b", message)
         assert service.refused.total() == 3
         assert not service.over.done()
 
@@ -178,7 +176,7 @@ def test_calls_that_break_a_rule_are_refused(training):
 def test_what_fails_within_ends_the_run_with_its_reason(training):
     def talk(service, callers):
         service.handle(callers[0].peer, b"no message of ours")
-        with pytest.raises(Exception, match="must begin with the version of Thrift"):
+        with pytest.raises(Exception, match=r"\bversion of Thrift\b"):
             raise service.over.exception()
 
     serve(training, 1, talk)

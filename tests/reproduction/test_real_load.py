@@ -4,6 +4,7 @@ The run itself is in the stage of the experiments.
 """
 
 import inspect
+import re
 import sys
 import tempfile
 
@@ -114,7 +115,7 @@ def test_claim_is_about_the_figures_and_says_why_not(monkeypatch, seconds, holds
     for claim in result.claims:
         assert f"{seconds:.2f}" in claim.text
         # A third of the CPU on one of them.
-        assert ("50% of BSP's time was to be gained at best" in claim.why) is not holds
+        assert bool(re.search(r"\b50% of BSP's .*\bat best\b", claim.why)) is not holds
     assert column(result.tables[0], "mean / BSP")[NARX] == pytest.approx(seconds)
     assert "which it got beyond" in result.tables[0].note
 
@@ -125,9 +126,7 @@ def test_what_has_not_learned_is_not_called_narx(monkeypatch):
     schemes = list(column(result.tables[0], "mean"))
     assert schemes == [BSP, f"{NARX} ({real_load.UNLEARNED})", BEST_OF]
     assert [curve.label for curve in result.plots[0].curves] == schemes
-    assert (
-        "NARX is EMA for its first 500 iterations, and hardly got further" in result.tables[0].note
-    )
+    assert re.search(r"EMA .*\b500 iterations, .*\bhardly got further\b", result.tables[0].note)
 
 
 def test_one_fast_round_is_not_most_of_them(monkeypatch):
@@ -168,9 +167,10 @@ def test_missing_package_is_a_reason(monkeypatch):
 def test_workers_that_do_not_start_are_a_reason(monkeypatch):
     monkeypatch.setattr(real_load_run, "usable_cores", lambda: [0, 1])
     monkeypatch.setattr(sys, "executable", "false")
-    assert for_real(Settings(quick=True), quiet).differences == [
-        "Not for real: two workers cannot train together here: no reason given; no reason given."
-    ]
+    (said,) = for_real(Settings(quick=True), quiet).differences
+    assert said.startswith("Not for real: ")
+    # Of each of the two workers.
+    assert said.endswith(": no reason given; no reason given.")
 
 
 @pytest.mark.reproduction

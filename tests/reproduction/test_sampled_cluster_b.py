@@ -54,5 +54,5 @@ def test_too_few_machines_are_refused(usage):
 def test_other_files_are_refused(tmp_path, text):
     path = tmp_path / "machine_usage_hour.csv.gz"
     path.write_bytes(gzip.compress(text))
-    with pytest.raises(DataFileError, match="must be the usage of machines"):
+    with pytest.raises(DataFileError, match=r"machine_usage_hour\.csv\.gz: .*\busage\b"):
         draw_cluster(path, seed=0)

@@ -23,14 +23,14 @@ def test_batch_sizes_of_four_gpus_are_the_papers(result):
     simulated = [claim for claim in micro.claims if claim.name not in real]
     assert [claim.text for claim in simulated if not claim.holds] == []
     sizes = column(micro.tables[0], "sizes before 150")
-    assert sizes["Alg. 2, to the letter, non-blocking"] == [89, 21, 12, 6]
+    assert sizes[PAPERS] == [89, 21, 12, 6]
     assert sizes["equal_finish"] == [89, 21, 12, 6]
     assert column(micro.tables[0], "sizes at the end")["equal_finish"] == [100, 8, 13, 7]
 
 
 def test_what_the_paper_claims_is_asked_of_its_own_algorithm(result):
     for claim in result("micro").claims:
-        papers = "Alg. 2, to the letter, non-blocking" in claim.text and claim.name != "faster"
+        papers = PAPERS in claim.text and claim.name != "faster"
         assert (claim.of == "paper") is papers, claim.text
 
 
@@ -97,7 +97,7 @@ def test_micro_is_also_run_for_real_or_the_reason_is_said(result):
     assert len(real) + len(said) == 1
     if real:
         policies = [row["policy"] for row in real[0].rows]
-        assert policies == ["equal_finish", "Alg. 2, to the letter, non-blocking"]
+        assert policies == [OURS, PAPERS]
         for row in real[0].rows:
             assert sum(row["sizes before"]) == sum(row["sizes at the end"]) == 128
         titles = [plot.title for plot in micro.plots if plot.kind == "emulated"]
@@ -132,7 +132,7 @@ def test_every_predictor_of_the_paper_has_its_figure_beside_ours(result):
         "memoryless": 11.85, "ema": 7.85, "arima": 9.67, "rnn": 8.34, "lstm": 9.19, "narx": 4.78
     }  # fmt: skip
     assert "Google trace" in trace.title
-    assert "the same seconds of the trace for all, BSP and oracle too: 900 s" in trace.note
+    assert re.search(r"\bsame seconds .*: 900 s\b", trace.note)
     assert [table.title.partition(":")[0] for table in others] == ["scenario S", "scenario M"]
     for table in others:
         assert list(column(table, "RMSE")) == ["ema", "narx"]
@@ -153,7 +153,7 @@ def test_narx_is_robust_and_prompt(result):
     curve = result("narx-curve")
     assert failing(curve) == []
     assert "prompt_on_the_trace" in [claim.name for claim in curve.claims]
-    assert "a run of its own, not that of `cluster-b`" in curve.differences[0]
+    assert re.search(r"\bnot that of `cluster-b`", curve.differences[0])
 
 
 @pytest.mark.parametrize("name", ["scale", "modern"])

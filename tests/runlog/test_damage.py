@@ -137,7 +137,7 @@ def test_a_wrong_value_in_a_row_is_an_error_that_names_it(key, value, message):
 def test_a_number_beyond_all_floats_is_an_error():
     parser = RunLogParser()
     parser.feed(LINES[0])
-    with pytest.raises(RunLogError, match="times of worker 'w1' must be a finite number, got inf"):
+    with pytest.raises(RunLogError, match=r"line 2: times of worker 'w1' .*finite.*, got inf$"):
         parser.feed('{"iteration":0,"plan":0,"batch_sizes":[1,2],"times":[1,1e999]}\n')
 
 
@@ -187,7 +187,7 @@ def test_a_wrong_header_is_an_error_that_says_why(key, value, message):
 
 @pytest.mark.parametrize("text", ["", "\n\n", LINES[0][:40]])
 def test_a_file_without_a_whole_header_is_an_error(tmp_path, text):
-    with pytest.raises(RunLogError, match="must begin with a whole header line"):
+    with pytest.raises(RunLogError, match=r"run\.jsonl.*\bheader\b"):
         read(write(tmp_path, text))
 
 

@@ -51,15 +51,13 @@ def test_a_share_is_at_most_the_whole(monkeypatch):
 
 def test_a_worker_has_one_device():
     strategy = SimpleNamespace(extended=SimpleNamespace(worker_devices=("GPU:0", "GPU:1")))
-    with pytest.raises(
-        InvalidSetting, match="must have one device, as its batch is timed as a whole, got 2"
-    ):
+    with pytest.raises(InvalidSetting, match=r"\bone device\b.* got 2: "):
         Balancer(strategy, 64)
 
 
 def test_a_model_outside_of_all_scopes_is_refused():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    with pytest.raises(InvalidSetting, match="strategy must be made, and the model within its"):
+    with pytest.raises(InvalidSetting, match=r"strategy must be made\b.*model"):
         FitBalancer(model, 64)
 
 
@@ -76,5 +74,5 @@ def test_a_worker_can_train_alone():
 
 def test_an_asynchronous_strategy_is_refused():
     strategy = object.__new__(tf.distribute.ParameterServerStrategy)
-    with pytest.raises(InvalidSetting, match="must be synchronous, got ParameterServerStrategy"):
+    with pytest.raises(InvalidSetting, match=r"\bsynchronous, got ParameterServerStrategy"):
         Balancer(strategy, 64)

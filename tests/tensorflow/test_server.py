@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from contextlib import contextmanager
@@ -160,7 +161,8 @@ def test_a_lost_worker_ends_the_training_and_nobody_hangs(cluster):
         first, second = cluster.answers(deserted, address=address)
     assert second == "gone"
     assert first.kind == "EngineFailed" and "one did not" in first.message
-    assert failures == ["all workers must stay to the end, but one was lost"]
+    (failure,) = failures
+    assert re.search(r"workers must stay\b.*\bone was lost$", failure)
 
 
 def wrong_number(strategy, address):
@@ -171,7 +173,7 @@ def test_a_number_that_no_worker_can_have_is_refused(cluster):
     with serving() as (address, _):
         for failure in cluster.failures(wrong_number, address=address):
             assert failure.kind == "EngineFailed"
-            assert "worker must be another for each, from 0 to 1, got 7" in failure.message
+            assert re.search(r"worker .*from 0 to 1, got 7\b", failure.message)
 
 
 def test_parameters_of_several_dtypes_are_refused():

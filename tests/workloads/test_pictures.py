@@ -90,14 +90,14 @@ class _Pointers:
 def test_a_pickle_cannot_make_objects_out_of_bytes(tmp_path):
     path = tmp_path / "data_batch_1"
     path.write_bytes(pickle.dumps(_Pointers()))
-    with pytest.raises(DataFileError, match=r"it asks for elements of type 'O8'"):
+    with pytest.raises(DataFileError, match=r"data_batch_1: .*type 'O8'$"):
         load_pickle(path)
 
 
 def test_arrays_of_objects_are_refused(tmp_path):
     path = tmp_path / "data_batch_1"
     path.write_bytes(pickle.dumps(np.array([None, "x"])))
-    with pytest.raises(DataFileError, match=r"it asks for elements of type 'O8'"):
+    with pytest.raises(DataFileError, match=r"data_batch_1: .*type 'O8'$"):
         load_pickle(path)
 
 
@@ -113,7 +113,7 @@ def test_arrays_of_any_byte_order_and_layout_are_read(tmp_path):
 def test_what_is_no_pickle_is_refused(tmp_path, content):
     path = tmp_path / "data_batch_1"
     path.write_bytes(content)
-    with pytest.raises(DataFileError, match=r"data_batch_1: must be a pickle of arrays"):
+    with pytest.raises(DataFileError, match=r"data_batch_1: .*\bpickle\b"):
         load_pickle(path)
 
 
@@ -158,7 +158,7 @@ def test_a_wrong_archive_is_refused(tmp_path, arrays, others, problem):
 
 def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path):
     path = tmp_path / "none.npz"
-    with pytest.raises(DataFileError, match=r"none\.npz: cannot be read: No such file"):
+    with pytest.raises(DataFileError, match=r"none\.npz: .*: No such file"):
         load_pictures(str(path))
     path.write_bytes(b"PK nothing")
     with pytest.raises(DataFileError, match=r"none\.npz: "):
@@ -166,9 +166,9 @@ def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path):
 
 
 def test_a_folder_without_batches_is_refused(tmp_path):
-    with pytest.raises(DataFileError, match=r"data_batch_1: cannot be read: No such file"):
+    with pytest.raises(DataFileError, match=r"data_batch_1: .*: No such file"):
         load_pictures(str(tmp_path))
     for i in range(1, 6):
         (tmp_path / f"data_batch_{i}").write_bytes(pickle.dumps({b"data": 1}))
-    with pytest.raises(DataFileError, match=r"data_batch_1: must have data and labels"):
+    with pytest.raises(DataFileError, match=r"data_batch_1: .*\bdata and labels\b"):
         load_pictures(str(tmp_path))

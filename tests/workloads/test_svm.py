@@ -73,19 +73,18 @@ def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
 
 def test_what_is_no_text_or_not_there_is_refused(tmp_path):
     path = tmp_path / "a9a.gz"
-    with pytest.raises(DataFileError, match=r"a9a\.gz: cannot be read: No such file"):
+    with pytest.raises(DataFileError, match=r"a9a\.gz: .*: No such file"):
         read_svmlight(path)
     path.write_bytes(b"plain")
-    with pytest.raises(DataFileError, match=r"a9a\.gz: must be text, or text that gzip packed"):
+    with pytest.raises(DataFileError, match=r"a9a\.gz: .*\btext\b.*\bgzip\b"):
         read_svmlight(path)
 
 
 def test_there_must_be_two_classes(tmp_path):
     path = tmp_path / "one.svm"
     path.write_text("1 1:1\n1 2:1\n")
-    with pytest.raises(DataFileError) as caught:
+    with pytest.raises(DataFileError, match=r"one\.svm: .*two classes, got 1: 1$"):
         linear_svm(str(path))
-    assert str(caught.value) == f"{path}: there must be two classes, got 1: 1"
 
 
 def test_the_model_has_a_weight_for_every_feature_that_occurs_in_training(file, tmp_path):

@@ -48,5 +48,5 @@ def test_frozen_worker_counts_as_dead():
 def test_run_ends_with_an_error_when_too_much_fails():
     watch = Injected({(1, 1): send(signal.SIGKILL, "worker 1")})
     settings = RaySettings(restarts=0, start_patience=150.0)
-    with pytest.raises(EngineFailed, match="worker 1 must not need more restarts than 0"):
+    with pytest.raises(EngineFailed, match=r"^worker 1 .*\brestarts than 0\b"):
         trained(settings=settings, watch=watch)

@@ -55,7 +55,7 @@ class Observed(Injected):
             _, part = get(handle.give.options(num_returns=1).remote(own), 60.0)
             assert np.array_equal(part.samples, np.sort(own))
             assert np.array_equal(part.rows[1], EXACT.labels[part.samples])
-            with pytest.raises(Exception, match="must be one of the worker's own"):
+            with pytest.raises(Exception, match=rf"\bown\b.*, got .*\b{others[0]}\b"):
                 get(handle.give.options(num_returns=1).remote(others[:1]), 60.0)
             self.strangers.append(True)
 
@@ -112,12 +112,12 @@ def test_gradients_that_are_not_used_consume_nothing():
 
 def test_what_cannot_be_is_refused():
     with (
-        pytest.raises(InvalidSetting, match=r"partitions must be one per worker \(3\), got 2"),
+        pytest.raises(InvalidSetting, match=r"^partitions .*\(3\), got 2$"),
         ray_run(experiment(), cluster_with(1.0, 1.0, 1.0), EXACT, QUICK, local()),
     ):
         pass
     with (
-        pytest.raises(InvalidSetting, match="partitions of samples that are rows of arrays"),
+        pytest.raises(InvalidSetting, match=r"partitions .*\brows of arrays\b"),
         ray_run(experiment(), CLUSTER, linear_svm(), QUICK, local()),
     ):
         pass
