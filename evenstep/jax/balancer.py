@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evenstep.coordination import JobCoordinator
 from evenstep.errors import InvalidSetting
@@ -14,12 +13,14 @@ from evenstep.jax.meeting import ProcessMeeting
 from evenstep.jax.summing import Summing
 from evenstep.jax.turn import Turn
 from evenstep.jax.weighing import Loss, Weighing
-from evenstep.measure.timer import Timer
 from evenstep.policies.policy import Policy
 from evenstep.training.epochs import Epochs
-from evenstep.training.loop import Loop
-from evenstep.training.recording import Log
+from evenstep.training.making import make_loop
+from evenstep.training.settings import LoopOptions, check_names
 from evenstep.training.told import Told
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Balancer(Told):
@@ -36,29 +37,16 @@ class Balancer(Told):
         total: int,
         *,
         bucket: int | None = None,
-        mode: str = "balanced",
-        shares: Sequence[float] | None = None,
-        policy: str | Policy[Any] | None = None,
-        predictor: str | None = None,
-        minimum: int | None = None,
-        maximum: int | Sequence[int] | None = None,
-        coordinator: JobCoordinator | None = None,
-        log: Log | None = None,
-        name: str | None = None,
-        summary: bool = True,
-        warm_up: int = 2,
-        timer: Timer | None = None,
-        source: str = "measured",
+        **options: Unpack[LoopOptions],
     ) -> None:
+        check_names(options, LoopOptions.__optional_keys__)
+        coordinator = options.get("coordinator")
+        options["policy"] = _choose_policy(options.get("policy"), coordinator)
         self._sum = Summing()
         self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
-        self.loop = Loop(
+        self.loop = make_loop(
             ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
-            mode=mode, shares=shares, policy=_choose_policy(policy, coordinator),
-            predictor=predictor,
-            minimum=minimum, maximum=maximum, coordinator=coordinator,
-            log=log, name=name, summary=summary, warm_up=warm_up, timer=timer, source=source,
-            device=self._sum.device.platform,
+            device=self._sum.device.platform, **options,
         )  # fmt: skip
         self._turn = Turn()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
@@ -20,8 +20,12 @@ from evenstep.mxnet.sources import Arrays
 from evenstep.mxnet.store import WeightedStore
 from evenstep.mxnet.store_meeting import StoreMeeting
 from evenstep.mxnet.transfer_timer import TransferTimer
-from evenstep.training.loop import Loop
+from evenstep.training.making import make_loop
+from evenstep.training.settings import Options
 from evenstep.training.told import Told
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Balancer(Told):
@@ -29,9 +33,9 @@ class Balancer(Told):
 
     `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
     over a batch: `sum`, as Gluon's losses and Module's outputs have it, or `mean`, where the loop
-    takes the mean of the losses. The other settings are those of `evenstep.training.loop.Loop`:
-    `mode`, `policy`, `coordinator` and so on. All workers must make one, before the Trainer or
-    Module.
+    takes the mean of the losses. `fewest` is the smallest batch that the model can be trained on.
+    The other settings are those of every framework: `mode`, `policy`, `coordinator` and so on. All
+    workers must make one, before the Trainer or Module.
     """
 
     def __init__(
@@ -41,24 +45,23 @@ class Balancer(Told):
         *,
         reduction: str = "sum",
         context: Any = None,
-        timer: Any = None,
-        **settings: Any,
+        fewest: int = 1,
+        **options: Unpack[Options],
     ) -> None:
         check_reduction(reduction)
         store = mx.kvstore.create(kvstore) if isinstance(kvstore, str) else kvstore
         check_store(store)
         self._context = context or mx.context.current_context()
-        self._timer = TransferTimer(timer)
+        self._timer = options["timer"] = TransferTimer(options.get("timer"))
         self._meeting = StoreMeeting(store)
-        self.loop = Loop(
-            self._meeting, total, framework="mxnet", timer=self._timer,
-            device=self._context.device_type, **settings,
+        self.loop = make_loop(
+            self._meeting, total, framework="mxnet", device=self._context.device_type,
+            fewest=fewest, **options,
         )  # fmt: skip
         self.loop.agree({"reduction": reduction})
         self._reduction = reduction
         self.kvstore = WeightedStore(store)
         """What to give to the Trainer, or to the Module."""
-        self.total = total
 
     def iter(self, data: Arrays, label: Arrays = None, **settings: Any) -> DealtIter:
         """Return this worker's batches of some arrays, in place of an `mx.io.NDArrayIter`.
@@ -138,9 +141,9 @@ class Balancer(Told):
     def _factor(self) -> float:
         """What this worker's gradients are multiplied by before they are summed."""
         if self._reduction == "mean":
-            return self.loop.share
+            return self.loop.weight
         # At the end of an epoch there are fewer samples than what is divided by.
-        return self.loop.share * self.total / max(self.loop.samples, 1)
+        return self.loop.weight * self.total / max(self.loop.samples, 1)
 
     def _update(self, module: Any, update: Callable[[], None]) -> None:
         check_module(module, self.kvstore, self._divisor)

@@ -75,13 +75,13 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
         if self.epochs.position >= len(self.epochs):
             raise StopIteration
         if self._loop is not None:
-            self.sizes = self._loop.begin().sizes
+            self.sizes = self._loop.begin().plan.sizes
         dealt = self.epochs.deal(self._sizes, self._worker, self._minimum)
         assert dealt is not None, "the epoch has not ended"
         batch = self._source.batch(dealt.samples)
         self.epochs.advance()
         if self._loop is not None:
-            self._loop.has_batch(dealt)
+            self._loop.has_batch(dealt.sizes, dealt.place)
         return batch
 
     def reset(self) -> None:

@@ -15,7 +15,6 @@ from evenstep.core.arrays import Ints
 from evenstep.pytorch.fetching import Key
 
 if TYPE_CHECKING:
-    from evenstep.pytorch.balancing import Balancing
     from evenstep.pytorch.loader import BalancedLoader
 
 
@@ -30,8 +29,9 @@ class UnderWay:
     iteration: int
     """Of the whole training."""
 
-    def has_trained(self, balancer: Balancing) -> bool:
-        return balancer.iteration > self.iteration
+    def has_trained(self, iteration: int) -> bool:
+        """Whether something was trained on before this iteration of the whole training."""
+        return iteration > self.iteration
 
 
 class Ahead:

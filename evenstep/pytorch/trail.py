@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from evenstep.errors import DivergedPlans
-from evenstep.pytorch.iteration import Iteration
+from evenstep.training.iteration import Iteration
 from evenstep.training.meeting import Meeting
 from evenstep.transports.slots import digest
 

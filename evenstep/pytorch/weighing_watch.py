@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.iteration import Iteration
+from evenstep.training.iteration import Iteration
 
 
 class WeighingWatch:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -15,6 +15,11 @@ from evenstep.tensorflow.summing import Gradient
 from evenstep.tensorflow.told import Told
 from evenstep.tensorflow.updating import Update, wait_for
 from evenstep.training.loop import Loop
+from evenstep.training.making import make_loop
+from evenstep.training.settings import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Balancer(Told):
@@ -27,10 +32,15 @@ class Balancer(Told):
     """
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, total: int, *, fewest: int = 1, **settings: Any
+        self,
+        strategy: tf.distribute.Strategy,
+        total: int,
+        *,
+        fewest: int = 1,
+        **options: Unpack[Options],
     ) -> None:
         self._strategy = strategy
-        self.loop, self._memory = make_loop(strategy, total, fewest, settings)
+        self.loop, self._memory = loop_of(strategy, total, fewest, options)
         self._updates: dict[tuple[int, ...], Update] = {}
 
     def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
@@ -52,7 +62,7 @@ class Balancer(Told):
         wait_for(gradients)
         self.loop.finish(None if self._memory is None else self._memory.read())
         update = self._update_of(optimizer, variables)
-        self.loop.take(update(gradients, self.loop.share, self.loop.slots()))
+        self.loop.take(update(gradients, self.loop.weight, self.loop.slots()))
 
     def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
         # It keeps what it is made of, so that nothing else can get these ids.
@@ -62,11 +72,13 @@ class Balancer(Told):
         return self._updates[key]
 
 
-def make_loop(
-    strategy: tf.distribute.Strategy, total: int, fewest: int, settings: Mapping[str, Any]
+def loop_of(
+    strategy: tf.distribute.Strategy, total: int, fewest: int, options: Options
 ) -> tuple[Loop, DeviceMemory | None]:
     """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
     meeting = StrategyMeeting(strategy)
     device = device_kind(strategy.extended.worker_devices[0])
-    loop = Loop(meeting, total, framework="tensorflow", device=device, fewest=fewest, **settings)
+    loop = make_loop(
+        meeting, total, framework="tensorflow", device=device, fewest=fewest, **options
+    )
     return loop, DeviceMemory() if device == "gpu" else None

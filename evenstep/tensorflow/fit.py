@@ -8,7 +8,7 @@ calls back into Python, so that the function is traced once, as without them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -16,13 +16,17 @@ import tensorflow as tf
 
 from evenstep.core.arrays import Ints
 from evenstep.errors import InvalidSetting
-from evenstep.tensorflow.balancer import make_loop
+from evenstep.tensorflow.balancer import loop_of
 from evenstep.tensorflow.buffers import average_buffers
 from evenstep.tensorflow.fetching import Map, Samples
 from evenstep.tensorflow.fit_data import for_fit
 from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
 from evenstep.tensorflow.told import Told
 from evenstep.training.epochs import Epochs
+from evenstep.training.settings import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
@@ -32,10 +36,12 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
     that `dataset` returns as the first argument.
     """
 
-    def __init__(self, model: keras.Model, total: int, *, fewest: int = 1, **settings: Any) -> None:
+    def __init__(
+        self, model: keras.Model, total: int, *, fewest: int = 1, **options: Unpack[Options]
+    ) -> None:
         super().__init__()
         self._strategy = model.distribute_strategy
-        self.loop, self._memory = make_loop(self._strategy, total, fewest, settings)
+        self.loop, self._memory = loop_of(self._strategy, total, fewest, options)
         self._epochs: Epochs | None = None
         self._saved_epochs: Mapping[str, Any] | None = None
         self._apply: Any = None
@@ -113,9 +119,9 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         while True:
             if epochs.position == len(epochs):
                 return
-            dealt = epochs.deal(loop.begin().sizes, loop.worker, loop.minimum)
+            dealt = epochs.deal(loop.begin().plan.sizes, loop.worker, loop.minimum)
             assert dealt is not None, "the epoch has not ended"
-            loop.has_batch(dealt)
+            loop.has_batch(dealt.sizes, dealt.place)
             yield dealt.samples.astype(np.int64)
 
     def _trained(self, batch: Any) -> Any:
@@ -147,7 +153,7 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         assert self._epochs is not None
         self._epochs.advance()
         # Keras has divided the loss by the number of workers.
-        weight = self.loop.num_workers * self.loop.share
+        weight = self.loop.num_workers * self.loop.weight
         return np.float64(weight), self.loop.slots()
 
     def _take(self, rows: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from evenstep.tensorflow.summing import Gradient
 from evenstep.tensorflow.told import Told
 from evenstep.tensorflow.updating import wait_for
 from evenstep.tensorflow.vectors import Layout
-from evenstep.training.loop import Loop
+from evenstep.training.making import make_loop
+from evenstep.training.settings import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class ServerBalancer(Told):
@@ -36,12 +40,12 @@ class ServerBalancer(Told):
         patience: float = 60.0,
         device: str = "cpu",
         fewest: int = 1,
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> None:
         self._layout = Layout(variables)
         self._line = ServerLine(address, token, worker, patience)
-        self.loop = Loop(
-            self._line, total, framework="tensorflow", device=device, fewest=fewest, **settings
+        self.loop = make_loop(
+            self._line, total, framework="tensorflow", device=device, fewest=fewest, **options
         )
         self.loop.agree({"the number of parameters": self._layout.length})
 
@@ -59,7 +63,7 @@ class ServerBalancer(Told):
         push has arrived: waiting for others comes after that.
         """
         wait_for(gradients)
-        self._line.push(self._layout.gradients(gradients, self.loop.share))
+        self._line.push(self._layout.gradients(gradients, self.loop.weight))
         self.loop.finish()
         rows = self._line.settle(self.loop.slots().ravel().astype(np.float64))
         self.loop.take(rows.sum(axis=0).astype(np.float32))

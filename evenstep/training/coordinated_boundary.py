@@ -138,6 +138,18 @@ class CoordinatedBoundary:
         self.account.last_reports = last_reports(state, self.workers)
         return remembered(state, self.workers[worker])
 
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        self.account.note(iteration, text)
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self.account.summary.line()
+
+    def close(self, iteration: int) -> None:
+        """End the run log."""
+        self.account.close(iteration)
+
     def _hand_in(self, report: Report) -> None:
         """Trade a report for a plan, which may not come: there is one in use to go on with."""
         self._reached = report.iteration

@@ -80,3 +80,15 @@ class OwnBoundary:
         self.account.last_reports = last_reports(state, self.workers)
         self._straggler = StragglerWatch()
         return remembered(state, self.workers[worker])
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        self.account.note(iteration, text)
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self.account.summary.line()
+
+    def close(self, iteration: int) -> None:
+        """End the run log."""
+        self.account.close(iteration)

@@ -21,7 +21,7 @@ class ThroughEpochs:
         """Choose the epoch; without it, epochs count themselves."""
         self.epochs.set_epoch(epoch)
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Return where in which epoch this is, for a checkpoint."""
         return self.epochs.state_dict()
 

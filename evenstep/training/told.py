@@ -25,6 +25,11 @@ class Told:
         return self.loop.num_workers
 
     @property
+    def total(self) -> int:
+        """X: samples of all workers in one iteration."""
+        return self.loop.total
+
+    @property
     def iteration(self) -> int:
         """k: iterations that have been finished."""
         return self.loop.iteration

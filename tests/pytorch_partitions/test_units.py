@@ -17,7 +17,7 @@ from evenstep.partition.task import BANDWIDTH
 from evenstep.pytorch.beside import MigrationBeside, Outcome, Serving
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import LocalSource
-from evenstep.pytorch.rider import Seat
+from evenstep.training.extra_column import ExtraColumn
 from tests.pytorch_partitions.partitions import make
 
 SIZES, CAPS = np.array([40, 40]), np.array([80, 80])
@@ -147,11 +147,11 @@ def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_pa
     assert source.read().size == 5
 
 
-def test_a_seat_is_for_one():
+def test_an_extra_column_is_for_one():
     rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, -6.0]], dtype=np.float32)
-    seat, (rider, _) = Seat(), two_workers(Fake())
-    assert seat.slot().tolist() == [0]
-    assert seat.cut(rows).tolist() == [[1, 2], [4, 5]]
-    seat.take(rider)
+    column, (user, _) = ExtraColumn(), two_workers(Fake())
+    assert column.slot().tolist() == [0]
+    assert column.cut(rows).tolist() == [[1, 2], [4, 5]]
+    column.take(user)
     with pytest.raises(InvalidSetting, match="a second one"):
-        seat.take(rider)
+        column.take(user)

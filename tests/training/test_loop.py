@@ -8,7 +8,8 @@ import pytest
 from evenstep.errors import DivergedPlans, InvalidSetting
 from evenstep.runlog import read
 from evenstep.training.epochs import Epochs
-from evenstep.training.loop import Loop, batches
+from evenstep.training.loop import batches
+from evenstep.training.making import make_loop
 from evenstep.training.meeting import Alone, require_agreement, tell
 from tests.training.threads import ThreadMeeting, together
 from tests.training.timers import SpeedTimer
@@ -18,7 +19,7 @@ TOTAL = 70
 
 
 def train(meeting: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
-    loop = Loop(
+    loop = make_loop(
         meeting, TOTAL, framework="threads", summary=False,
         timer=SpeedTimer(SPEEDS[meeting.worker]), **settings,
     )  # fmt: skip
@@ -29,7 +30,7 @@ def train(meeting: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
             loop.finish()
             rows = loop.meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0)
             loop.take(rows)
-            seen.append((dealt.samples, dealt.sizes, loop.share))
+            seen.append((dealt.samples, dealt.sizes, loop.weight))
     loop.close()
     return seen, loop
 
@@ -66,7 +67,7 @@ def test_the_run_log_has_every_iteration(tmp_path):
 
 def test_who_goes_through_other_samples_is_found_out():
     def work(meeting):
-        loop = Loop(meeting, TOTAL, framework="threads", summary=False)
+        loop = make_loop(meeting, TOTAL, framework="threads", summary=False)
         epochs = Epochs(500, TOTAL)
         epochs.set_epoch(meeting.worker)
         for _ in batches(loop, epochs):
@@ -80,7 +81,7 @@ def test_who_goes_through_other_samples_is_found_out():
 
 def test_settings_must_be_the_same_on_all_workers():
     def work(meeting):
-        Loop(meeting, 60 + meeting.worker, framework="threads", summary=False)
+        make_loop(meeting, 60 + meeting.worker, framework="threads", summary=False)
 
     with pytest.raises(InvalidSetting, match="total must be the same on all workers, got 60"):
         together(2, work)
@@ -88,7 +89,9 @@ def test_settings_must_be_the_same_on_all_workers():
 
 def test_a_mean_is_that_of_all_samples():
     def work(meeting):
-        loop = Loop(meeting, 8, framework="threads", mode="static", shares=(1, 3), summary=False)
+        loop = make_loop(
+            meeting, 8, framework="threads", mode="static", shares=(1, 3), summary=False
+        )
         next(batches(loop, Epochs(16, 8)))
         return loop.mean(float(meeting.worker))
 
@@ -100,7 +103,7 @@ def test_a_state_is_taken_up_again():
     state = loop.state_dict()
 
     def work(meeting):
-        fresh = Loop(meeting, TOTAL, framework="threads", summary=False)
+        fresh = make_loop(meeting, TOTAL, framework="threads", summary=False)
         fresh.load_state_dict(state)
         return fresh.iteration, fresh.plan.sizes.tolist()
 
@@ -154,7 +157,7 @@ def test_a_batch_is_reported_as_the_work_that_it_is():
         def batch(self, batch_size):
             reported.append(batch_size)
 
-    loop = Loop(Alone(), 12, framework="threads", summary=False, timer=Telling(1.0))
+    loop = make_loop(Alone(), 12, framework="threads", summary=False, timer=Telling(1.0))
     for _ in batches(loop, Epochs(29, 12), size_of=lambda samples: 8.0 * -(-samples // 8)):
         loop.finish()
         loop.take(loop.slots())
@@ -173,13 +176,13 @@ def test_a_log_that_cannot_be_written_stops_all_workers(tmp_path):
 
     def work(meeting):
         with pytest.raises(InvalidSetting, match="log must be what worker 0 can write to, got"):
-            Loop(meeting, TOTAL, framework="threads", summary=False, log=path)
+            make_loop(meeting, TOTAL, framework="threads", summary=False, log=path)
         return meeting.worker
 
     assert together(3, work) == [0, 1, 2]
 
 
 def test_a_mean_over_nothing_is_no_number():
-    loop = Loop(Alone(), 8, framework="threads", summary=False)
+    loop = make_loop(Alone(), 8, framework="threads", summary=False)
     assert math.isnan(loop.mean(1.0))
     loop.close()
