@@ -44,7 +44,7 @@ class Balancer(Told):
         options["policy"] = _choose_policy(options.get("policy"), coordinator)
         self._sum = Summing()
         self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
-        self.loop = make_loop(
+        self._loop = make_loop(
             ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
             device=self._sum.device.platform, **options,
         )  # fmt: skip
@@ -71,9 +71,9 @@ class Balancer(Told):
         if fetch is None or num_samples is None:
             fetch, num_samples = fetch_from(data)
         epochs = Epochs(
-            num_samples, self.loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
+            num_samples, self._loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
-        return BalancedLoader(self.loop, self._turn, self.bucket, epochs, fetch)
+        return BalancedLoader(self._loop, self._turn, self.bucket, epochs, fetch)
 
     def value_and_grad(
         self, loss_fn: Loss, *, has_aux: bool = False, counted: bool = False
@@ -87,7 +87,7 @@ class Balancer(Told):
         sums over each sample's tokens, and how many they are; the mean is over all tokens.
         """
         weighing = Weighing(loss_fn, has_aux, counted)
-        return JoinedGradient(weighing, self.loop, self._turn, self._sum, self.bucket)
+        return JoinedGradient(weighing, self._loop, self._turn, self._sum, self.bucket)
 
 
 def _choose_policy(

@@ -57,16 +57,16 @@ class Balancer(Told):
         comm_hook: UserHook | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self.loop, self._meeting = make_ddp_loop(
+        self._loop, self._meeting = make_ddp_loop(
             model, total, micro_batches, straggler, checkpoint, comm_hook, options
         )
         self._model: DistributedDataParallel = without_compiler(model)
-        self._gradients = Gradients(self._model, self.loop, self._meeting.handed, comm_hook)
+        self._gradients = Gradients(self._model, self._loop, self._meeting.handed, comm_hook)
 
     @property
     def minimum(self) -> int:
         """The smallest batch size that a plan may give to a worker."""
-        return self.loop.minimum
+        return self._loop.minimum
 
     def loader(self, dataset: Dataset[Any], **options: Unpack[LoaderOptions]) -> BalancedLoader:
         """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
@@ -75,7 +75,7 @@ class Balancer(Told):
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        return BalancedLoader(self.loop, self._meeting, self.average_buffers, dataset, **options)
+        return BalancedLoader(self._loop, self._meeting, self.average_buffers, dataset, **options)
 
     def local_loader(self, partition: Any, **options: Unpack[LocalLoaderOptions]) -> LocalLoader:
         """Return this worker's batches of samples of its own: a partition, its folder, a data set.
@@ -83,7 +83,7 @@ class Balancer(Told):
         Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`, and the
         settings of a DataLoader. All workers must call it.
         """
-        return make_local_loader(self.loop, self.average_buffers, partition, options)
+        return make_local_loader(self._loop, self.average_buffers, partition, options)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
         """Run forward and backward passes of a batch, in pieces where memory demands it.
@@ -118,7 +118,7 @@ class Balancer(Told):
         call it. It waits for all of them, which does not count as work.
         """
         counted = None if count is None else self._gradients.counted(count)
-        return self.loop.mean(as_number(value), counted)
+        return self._loop.mean(as_number(value), counted)
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -133,5 +133,5 @@ class Balancer(Told):
 
         A worker is found again by its name; about newcomers nothing is known yet.
         """
-        known = self.loop.load_state_dict(state)
+        known = self._loop.load_state_dict(state)
         self._gradients.restart(known.cap)

@@ -60,7 +60,7 @@ class ShardedBalancer(Told):
         clock: Clock = time.perf_counter,
         **options: Unpack[SizeOptions],
     ) -> None:
-        self.loop, self._plans, self._meeting, mesh = make_sharded_loop(
+        self._loop, self._plans, self._meeting, mesh = make_sharded_loop(
             model, total, granularity, options
         )
         self._model = model
@@ -68,14 +68,14 @@ class ShardedBalancer(Told):
         self._device = torch.device(mesh.device_type)
         self._clock = clock
         self._trail = Trail()
-        self._watch = WeighingWatch(model, lambda: self.loop.now)
+        self._watch = WeighingWatch(model, lambda: self._loop.now)
         self._has_trained = False
         setattr(model, MARK, True)
 
     @property
     def minimum(self) -> int:
         """The smallest batch size that a plan may give to a worker."""
-        return self.loop.minimum
+        return self._loop.minimum
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -89,7 +89,7 @@ class ShardedBalancer(Told):
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        return BalancedLoader(self.loop, self._meeting, self.average_buffers, dataset, **options)
+        return BalancedLoader(self._loop, self._meeting, self.average_buffers, dataset, **options)
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the loss times ``n x_i / X``; it must be a mean over the batch handed out last.
@@ -99,7 +99,7 @@ class ShardedBalancer(Told):
         if self._has_trained:
             # A loop that has weighed its loss once does so always.
             self._watch.close()
-        now = self.loop.now
+        now = self._loop.now
         if not now.batch.total:
             raise InvalidSetting(
                 "a loss must be that of a batch which a loader of this balancer has handed out, "
@@ -129,7 +129,7 @@ class ShardedBalancer(Told):
 
         The plan holds from the next iteration on. All workers must call it, at the same time.
         """
-        loop = self.loop
+        loop = self._loop
         loop.agree({"repeats": repeats})
         self._trail.check(self._meeting)
         require_whole("repeats", repeats)
@@ -146,7 +146,7 @@ class ShardedBalancer(Told):
 
         Of the loss as it was before `weigh`. All workers must call it.
         """
-        return self.loop.mean(as_number(value))
+        return self._loop.mean(as_number(value))
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
@@ -171,14 +171,14 @@ class ShardedBalancer(Told):
     def _on_backward(self, iteration: Iteration, gradient: torch.Tensor) -> None:
         """Count an iteration when its weighed loss goes backward."""
         if not iteration.is_done:
-            self.loop.stop(iteration)
+            self._loop.stop(iteration)
             self._has_trained = True
             self._trail.add(iteration)
 
     def _measure(self, replica: Replica, sizes: Sequence[int] | None, repeats: int) -> Line:
-        fewest = self.loop.fewest
+        fewest = self._loop.fewest
         if sizes is None:
             current = int(self.newest_plan.sizes[self.worker]) or int(self._plans.even.max())
-            sizes = sizes_around(current, fewest, self.loop.cap)
+            sizes = sizes_around(current, fewest, self._loop.cap)
         check_sizes_to_time(sizes, fewest)
         return replica.measure(sizes, repeats, self._device)

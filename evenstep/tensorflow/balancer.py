@@ -14,6 +14,7 @@ from evenstep.tensorflow.strategy_meeting import StrategyMeeting
 from evenstep.tensorflow.summing import Gradient
 from evenstep.tensorflow.told import Told
 from evenstep.tensorflow.updating import Update, wait_for
+from evenstep.training.epochs import DealingOptions
 from evenstep.training.loop import Loop
 from evenstep.training.making import make_loop
 from evenstep.training.settings import Options
@@ -40,16 +41,18 @@ class Balancer(Told):
         **options: Unpack[Options],
     ) -> None:
         self._strategy = strategy
-        self.loop, self._memory = loop_of(strategy, total, fewest, options)
+        self._loop, self._memory = loop_of(strategy, total, fewest, options)
         self._updates: dict[tuple[int, ...], Update] = {}
 
-    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
+    def dataset(
+        self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]
+    ) -> BalancedDataset:
         """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
 
         `map` is applied to each sample, by tf.data and in parallel: to names of files, say. Takes
         `shuffle`, `seed` and `drop_last`, too. All workers must call it.
         """
-        return BalancedDataset(self.loop, tensors, map, **how)
+        return BalancedDataset(self._loop, tensors, map, **how)
 
     def apply(
         self, optimizer: Any, gradients: Sequence[Gradient], variables: Sequence[Any]
@@ -60,9 +63,9 @@ class Balancer(Told):
         worker's own work ends here, as soon as its gradients are there.
         """
         wait_for(gradients)
-        self.loop.finish(None if self._memory is None else self._memory.read())
+        self._loop.finish(None if self._memory is None else self._memory.read())
         update = self._update_of(optimizer, variables)
-        self.loop.take(update(gradients, self.loop.weight, self.loop.slots()))
+        self._loop.take(update(gradients, self._loop.weight, self._loop.slots()))
 
     def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
         # It keeps what it is made of, so that nothing else can get these ids.

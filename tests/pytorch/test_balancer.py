@@ -151,7 +151,7 @@ def benched():
         for samples, _ in balancer.loader(data(8 * 2)):
             sizes.append(len(samples))
             model(samples).sum().backward()
-        return sizes, balancer.loop.share.samples
+        return sizes, balancer._loop.share.samples
 
 
 def test_benched_worker_borrows_as_many_samples_as_batch_norm_needs(workers):
@@ -162,9 +162,9 @@ def behind(num_iterations):
     """Stand in for a device that runs ahead: plans hold one iteration later."""
     table = [(1, 11), (2, 10), (3, 9), (4, 8), (5, 7)]
     with balanced(12, policy=cycle(*table)) as balancer:
-        boundary = balancer.loop._boundary
+        boundary = balancer._loop._boundary
         assert isinstance(boundary, OwnBoundary)
-        balancer.loop._lag = boundary.core.delay = 1
+        balancer._loop._lag = boundary.core.delay = 1
         noted = note_reports(balancer)
         sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]
         at = [done.iteration for _, done in noted]

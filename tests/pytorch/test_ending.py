@@ -105,7 +105,7 @@ def drop_only_the_balancer():
     model = DistributedDataParallel(net(torch.float64))
     balancer = Balancer(model, 16, summary=False)
     batches = list(balancer.loader(data(16, torch.float64)))
-    dropped = weakref.ref(balancer.loop)
+    dropped = weakref.ref(balancer._loop)
     del balancer
     gc.collect()
     for samples, labels in batches:

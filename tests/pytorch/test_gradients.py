@@ -217,7 +217,7 @@ def skipped_while_accumulating():
                 loss = cross_entropy(model(samples), labels)
                 if i == 0:
                     loss.backward()
-        return balancer.loop.share.sizes.tolist()
+        return balancer._loop.share.sizes.tolist()
 
 
 def test_batches_without_a_backward_pass_do_not_weigh(workers):

@@ -120,7 +120,7 @@ def visit(num_workers):
         epochs: list[list[int]] = [[], []]
         for epoch in epochs:
             for indices, _ in loader:
-                epoch += indices.tolist() if balancer.loop.now.batch.samples else []
+                epoch += indices.tolist() if balancer._loop.now.batch.samples else []
                 step(balancer, model)
         return epochs
 

@@ -75,7 +75,7 @@ def predictions(state, names):
         for _ in balancer.loader(Indices(TOTAL)):
             exchange(balancer)
         balancer.state_dict()
-        boundary = balancer.loop._boundary
+        boundary = balancer._loop._boundary
         assert isinstance(boundary, OwnBoundary)
         reports = boundary.account.last_reports
         assert reports is not None

@@ -1,4 +1,4 @@
-"""What decides under a training, without one: the rider, and what runs beside."""
+"""What decides under a training, without one: the extra column, and what runs in the background."""
 
 from __future__ import annotations
 
