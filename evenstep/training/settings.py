@@ -63,11 +63,15 @@ def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
 
     >>> check_names({"polcy": "even"}, ["policy", "mode"])
     Traceback (most recent call last):
-    evenstep.errors.InvalidSetting: settings must be among mode, policy, got 'polcy'
+    evenstep.errors.InvalidSetting: settings of a balancer must be arguments of its own or among
+    mode, policy, got 'polcy'
     """
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
-        raise InvalidSetting(f"settings must be among {', '.join(sorted(known))}, got {unknown!r}")
+        raise InvalidSetting(
+            "settings of a balancer must be arguments of its own or among "
+            f"{', '.join(sorted(known))}, got {unknown!r}"
+        )
 
 
 @dataclass(frozen=True)
