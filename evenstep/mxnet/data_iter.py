@@ -11,9 +11,8 @@ import numpy as np
 from evenstep.core.arrays import Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.mxnet.sources import Arrays, ArraySource
-from evenstep.training.epochs import DealingOptions, Epochs
+from evenstep.training.epochs import DealingOptions, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
-from evenstep.training.through_epochs import ThroughEpochs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

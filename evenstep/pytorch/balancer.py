@@ -43,7 +43,7 @@ class Balancer(Told):
     manager, by the settings of the job there. `log` is the run log that worker 0 writes, or a list
     of run logs and loggers (`evenstep.runlog.loggers`). `name` is what this worker is called in it,
     and found again by after a restart: the name in its job, or its host and device, unless you say
-    so.
+    so. `evenstep.training.settings.Options` has all that can be set in every framework.
     """
 
     def __init__(

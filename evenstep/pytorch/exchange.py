@@ -98,9 +98,9 @@ class GradientExchange:
         def read() -> Rows:
             if copied is not None:
                 copied.synchronize()
-            read: Rows = self._rows(copy).to(torch.float32).numpy()
-            check_slots(read[:, self._width :])
-            return read[:, : self._width]
+            everything: Rows = self._rows(copy).to(torch.float32).numpy()
+            check_slots(everything[:, self._width :])
+            return everything[:, : self._width]
 
         arrived(read)
 

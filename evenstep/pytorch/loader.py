@@ -23,9 +23,8 @@ from evenstep.pytorch.group_meeting import GroupMeeting
 from evenstep.pytorch.loader_options import check_loading
 from evenstep.pytorch.order import Order
 from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
-from evenstep.training.epochs import LENGTH, Dealt, Epochs, deal_slice
+from evenstep.training.epochs import LENGTH, Dealt, Epochs, ThroughEpochs, deal_slice
 from evenstep.training.loop import Loop
-from evenstep.training.through_epochs import ThroughEpochs
 
 
 class BalancedLoader(ThroughEpochs):

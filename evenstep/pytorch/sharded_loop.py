@@ -15,8 +15,7 @@ from evenstep.pytorch.sharded_model import mesh_of
 from evenstep.training.loop import Loop
 from evenstep.training.meeting import require_agreement
 from evenstep.training.reporting import Reporter
-from evenstep.training.settings import Settings, SizeOptions, check_names
-from evenstep.training.sizes import check_sizes
+from evenstep.training.settings import Settings, SizeOptions, check_names, check_sizes
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from evenstep.tensorflow.fetching import Map, Samples
-from evenstep.training.epochs import DealingOptions, Epochs
+from evenstep.training.epochs import DealingOptions, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
-from evenstep.training.through_epochs import ThroughEpochs
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

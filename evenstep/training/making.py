@@ -9,7 +9,6 @@ from evenstep.coordination import JobCoordinator
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.measure.timer import HostTimer
 from evenstep.policies.policy import Policy, even_sizes
-from evenstep.training.account import Account
 from evenstep.training.boundary import Boundary
 from evenstep.training.coordinated_boundary import Away, CoordinatedBoundary
 from evenstep.training.extra_column import ExtraColumn
@@ -18,16 +17,16 @@ from evenstep.training.loop import Loop, Restart, away_from
 from evenstep.training.meeting import Meeting, require_agreement, tell
 from evenstep.training.names import introduce
 from evenstep.training.own_boundary import OwnBoundary
-from evenstep.training.recording import Log, Recorder, make_recorder
+from evenstep.training.recording import Account, Log, Recorder, make_recorder
 from evenstep.training.reporting import Reporter
 from evenstep.training.settings import (
     Options,
     Settings,
     check_names,
+    check_sizes,
     choose_predictor,
     choose_sizes,
 )
-from evenstep.training.sizes import check_sizes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

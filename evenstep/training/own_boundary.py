@@ -12,13 +12,14 @@ from evenstep.balancer import Balancer as CoreBalancer
 from evenstep.core.plan import Plan
 from evenstep.core.report import Reports
 from evenstep.policies.policy import Policy
-from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
+from evenstep.training.recording import Account
 from evenstep.training.saved import Memory, last_reports, remembered, restore, save
-from evenstep.training.straggler_watch import StragglerWatch
 from evenstep.transports.slots import Row, check_digests, read_rows
 
 _NOTHING: Row = np.zeros(0, dtype=np.float32)
+_PATIENCE = 10
+"""Boundaries at which the advice must have been the same before a job is restarted for it."""
 
 
 class OwnBoundary:
@@ -92,3 +93,23 @@ class OwnBoundary:
     def close(self, iteration: int) -> None:
         """End the run log."""
         self.account.close(iteration)
+
+
+class StragglerWatch:
+    """Looks for a worker that the plans advise to remove, again and again."""
+
+    def __init__(self, patience: int = _PATIENCE) -> None:
+        self._patience = patience
+        self._worker: int | None = None
+        self._count = 0
+
+    def observe(self, plan: Plan) -> None:
+        """Take note of the advice of one more boundary."""
+        worker = plan.advice[0].worker if plan.advice else None
+        self._count = self._count + 1 if worker == self._worker else 1
+        self._worker = worker
+
+    @property
+    def found(self) -> int | None:
+        """The worker to go on without, once the advice has been the same for long enough."""
+        return self._worker if self._count >= self._patience else None

@@ -1,4 +1,4 @@
-"""Recording: worker 0 writes the run log, as it knows everybody's reports."""
+"""Recording: what was reported, for the summary and for the run log that worker 0 writes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from evenstep.core.report import Reports
 from evenstep.policies import short_form
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.runlog.loggers import Logger
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.summary import Summary
 
 T = TypeVar("T")
 
@@ -86,6 +88,33 @@ class Recorder:
         for logger in self._loggers:
             _works(logger, lambda logger: logger.close())
         self._writers, self._loggers = [], []
+
+
+class Account:
+    """Takes every iteration's reports, wherever the plans come from."""
+
+    def __init__(self, even: Ints, recorder: Recorder | None) -> None:
+        self.summary = Summary(even)
+        self.last_reports: Reports | None = None
+        self._recorder = recorder
+
+    def add(self, reports: Reports, done: Exchanged) -> None:
+        """Add the iteration that these reports are about."""
+        self.last_reports = reports
+        self.summary.observe(reports, done.plan)
+        if self._recorder is not None:
+            self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        if self._recorder is not None:
+            self._recorder.note(iteration, text)
+
+    def close(self, iteration: int) -> None:
+        """End the run log."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close(iteration)
 
 
 def _works(output: T, act: Callable[[T], None]) -> bool:
