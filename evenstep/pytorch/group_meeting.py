@@ -6,7 +6,6 @@ import torch
 import torch.distributed as dist
 
 from evenstep.core.arrays import Floats, Ints
-from evenstep.pytorch.checks import side_group
 from evenstep.pytorch.handed import Handed
 
 
@@ -37,4 +36,13 @@ class GroupMeeting:
 
 def meeting_of(group: dist.ProcessGroup) -> GroupMeeting:
     """Return the workers of a group, on a further one where it cannot exchange CPU tensors."""
-    return GroupMeeting(side_group(group), Handed())
+    return GroupMeeting(_side_group(group), Handed())
+
+
+def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a group that can exchange CPU tensors among the same workers."""
+    if "gloo" in str(dist.get_backend(group)):
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
+    return side

@@ -15,15 +15,13 @@ from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core.dealing import slice_of
-from evenstep.core.plan import Plan
 from evenstep.pytorch.counting import Counts, check_policy
 from evenstep.pytorch.fetching import Key, Packing, Samples
 from evenstep.pytorch.group_meeting import GroupMeeting
 from evenstep.pytorch.loader_options import check_loading
 from evenstep.pytorch.order import Order
-from evenstep.pytorch.prefetching import Ahead, Fetched, UnderWay
-from evenstep.training.epochs import LENGTH, Dealt, Epochs, ThroughEpochs, deal_slice
+from evenstep.pytorch.prefetching import Ahead, Dealing, Fetched, UnderWay, keys_of
+from evenstep.training.epochs import LENGTH, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop
 
 
@@ -48,6 +46,7 @@ class BalancedLoader(ThroughEpochs):
         num_workers: int = 0,
         **loading: Any,
     ) -> None:
+        check_loading(loading)
         self._loop = loop
         self._ended = ended
         """Is called at the end of an epoch that was trained on."""
@@ -57,22 +56,6 @@ class BalancedLoader(ThroughEpochs):
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._samples = Samples(dataset, seed if seed_samples else None)
         self._counts = None if counts is None else Counts(counts)
-        self.under_way: UnderWay | None = None
-        """The epoch that was begun last, until its end."""
-        check_loading(loading)
-        self._ahead = Ahead(self)
-        self._loading: DataLoader[Any] | None = None
-        if num_workers > 0:
-            self._loading = DataLoader(
-                self._samples,
-                batch_sampler=self._ahead,
-                collate_fn=self._packing.pack,
-                num_workers=num_workers,
-                **loading,
-            )
-        elif loading:
-            # The same complaints about settings as from a stock loader.
-            DataLoader(self._samples, batch_sampler=self._ahead, **loading)
         loop.agree(
             {
                 LENGTH: self._order.num_samples, "shuffle": shuffle,
@@ -86,6 +69,22 @@ class BalancedLoader(ThroughEpochs):
         self.epochs = Epochs(
             self._order.num_samples, loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
+        self._under_way: UnderWay | None = None
+        """The epoch that was begun last, until its end."""
+        self._dealing = Dealing(loop, self.epochs, self._counts)
+        self._ahead = Ahead(self._dealing)
+        self._loading: DataLoader[Any] | None = None
+        if num_workers > 0:
+            self._loading = DataLoader(
+                self._samples,
+                batch_sampler=self._ahead,
+                collate_fn=self._packing.pack,
+                num_workers=num_workers,
+                **loading,
+            )
+        elif loading:
+            # The same complaints about settings as from a stock loader.
+            DataLoader(self._samples, batch_sampler=self._ahead, **loading)
 
     @property
     def num_samples(self) -> int:
@@ -115,14 +114,16 @@ class BalancedLoader(ThroughEpochs):
         epochs, loop = self.epochs, self._loop
         order = self._order.of(epochs.epoch)
         under_way = UnderWay(epochs.epoch, order, epochs.position, loop.iteration)
-        self.under_way = under_way
-        fetched = Fetched(self._loading, self._ahead) if self._loading is not None else None
+        self._under_way = under_way
+        fetched = None
+        if self._loading is not None:
+            fetched = Fetched(self._loading, self._ahead, under_way)
         before = iteration = loop.now
         try:
             for position in range(under_way.position, len(self)):
                 iteration = loop.begin()
-                dealt = self._deal(under_way, position, iteration.plan)
-                keys = _keys_of(dealt)
+                dealt = self._dealing.deal(under_way, position, iteration.plan)
+                keys = keys_of(dealt)
                 batch = self._batch(keys, fetched)
                 size = None if self._counts is None else self._counts.size_of(keys)
                 loop.has_batch(dealt.sizes, dealt.place, size)
@@ -134,20 +135,20 @@ class BalancedLoader(ThroughEpochs):
         # Not after an evaluation, which a worker may well do alone.
         if under_way.has_trained(loop.iteration):
             self._ended()
-        epochs.epoch, epochs.position, self.under_way = under_way.epoch + 1, 0, None
+        epochs.epoch, epochs.position, self._under_way = under_way.epoch + 1, 0, None
 
     def _settle(self) -> None:
         """Be done with an epoch that was left early.
 
         The next one follows; unless nothing was trained on, as when somebody looks at a batch.
         """
-        if self.under_way is None:
+        if self._under_way is None:
             return
-        if self.under_way.has_trained(self._loop.iteration):
+        if self._under_way.has_trained(self._loop.iteration):
             self.epochs.end()
         else:
-            self.epochs.position = self.under_way.position
-        self.under_way = None
+            self.epochs.position = self._under_way.position
+        self._under_way = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return where in which epoch the loader is, for a checkpoint.
@@ -167,24 +168,9 @@ class BalancedLoader(ThroughEpochs):
         the same, and in mid-epoch the number of samples.
         """
         super().load_state_dict(state)
-        self.under_way = None
+        self._under_way = None
         order = state["order"].numpy() if "order" in state else None
         self._order.restore(self.epochs.epoch, order)
-
-    def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
-        """Return what a coming iteration needs by the newest plan; None after the last one."""
-        if position >= len(self):
-            return None
-        return _keys_of(self._deal(under_way, position, self._loop.newest_plan))
-
-    def _deal(self, under_way: UnderWay, position: int, plan: Plan) -> Dealt:
-        """Return this worker's samples of an iteration, and the sizes of all workers."""
-        loop = self._loop
-        return deal_slice(
-            slice_of(under_way.order, position, loop.total), (under_way.epoch, position),
-            plan.sizes, loop.worker, loop.minimum, loop.fewest,
-            None if self._counts is None else self._counts.deal,
-        )  # fmt: skip
 
     def _batch(self, keys: list[Key], fetched: Fetched | None) -> Any:
         if fetched is None:
@@ -198,7 +184,3 @@ class BalancedLoader(ThroughEpochs):
             extra = self._packing.pack(self._samples.__getitems__(missing))
             have |= zip(missing, self._packing.pick(extra, len(missing)), strict=True)
         return self._packing.collate([have[key] for key in keys])
-
-
-def _keys_of(dealt: Dealt) -> list[Key]:
-    return [(dealt.place[0], index) for index in dealt.samples.tolist()]

@@ -8,17 +8,19 @@ batch sizes come from fixed shares, or from a calibration before and between ite
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from evenstep.core.gradient_weight import gradient_weight
 from evenstep.core.plan import Plan
 from evenstep.core.settings import require_whole
-from evenstep.errors import InvalidSetting
+from evenstep.errors import DivergedPlans, InvalidSetting
 from evenstep.measure.timer import Clock
 from evenstep.pytorch.buffers import average_buffers
 from evenstep.pytorch.calibration import (
@@ -32,12 +34,12 @@ from evenstep.pytorch.checks import MARK
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import LoaderOptions
 from evenstep.pytorch.sharded_loop import make_sharded_loop
-from evenstep.pytorch.trail import Trail
 from evenstep.pytorch.weighing import as_number
-from evenstep.pytorch.weighing_watch import WeighingWatch
 from evenstep.training.iteration import Iteration
+from evenstep.training.meeting import Meeting
 from evenstep.training.settings import SizeOptions
 from evenstep.training.told import Told
+from evenstep.transports.slots import digest
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -182,3 +184,57 @@ class ShardedBalancer(Told):
             sizes = sizes_around(current, fewest, self._loop.cap)
         check_sizes_to_time(sizes, fewest)
         return replica.measure(sizes, repeats, self._device)
+
+
+class Trail:
+    """Hashes all iterations, for workers whose gradient exchange carries no digest."""
+
+    def __init__(self) -> None:
+        self._hash = 0
+
+    def add(self, iteration: Iteration) -> None:
+        """Take note of an iteration that was trained on."""
+        digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
+        self._hash = zlib.crc32(digested, self._hash)
+
+    def check(self, meeting: Meeting) -> None:
+        """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
+        hashes = meeting.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
+        for worker, theirs in enumerate(hashes):
+            if theirs != hashes[0]:
+                raise DivergedPlans(
+                    "all workers must use the same plan for the same samples, but worker "
+                    f"{worker} and worker 0 did not; do all workers go through the same epochs, "
+                    "with the same versions of evenstep and numpy?"
+                )
+
+
+class WeighingWatch:
+    """Watches for gradients of an iteration whose loss was not weighed.
+
+    To be closed after the first iteration, not inside its backward pass: who has weighed the loss
+    once does so always, and such hooks make the offloading of gradients wait.
+    """
+
+    def __init__(self, model: torch.nn.Module, now: Callable[[], Iteration]) -> None:
+        self._now = now
+        self._hooks = [
+            parameter.register_post_accumulate_grad_hook(self._on_gradient)
+            for parameter in model.parameters() if parameter.requires_grad
+        ]  # fmt: skip
+
+    def close(self) -> None:
+        """Watch no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+
+    def _on_gradient(self, parameter: torch.Tensor) -> None:
+        now = self._now()
+        # An iteration without a place in the data has no batch: its gradients are not ours.
+        if now.place and not now.is_done:
+            raise InvalidSetting(
+                "the loss must be weighed before its backward pass, as in "
+                "balancer.weigh(loss).backward(), since batches differ in size: got gradients of "
+                f"iteration {now.number} without"
+            )

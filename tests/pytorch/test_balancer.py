@@ -308,6 +308,7 @@ def mistake(which):
         "hook": (8, {"comm_hook": default_hooks.allreduce_hook}),
         "policy": (8, {"policy": "fastest"}),
         "predictor": (8, {"predictor": "crystal_ball"}),
+        "unknown": (8, {"polcy": "even"}),
     }
     total, settings = arguments.get(which, (8, {}))
     balancer = Balancer(model, total, summary=False, **settings)
@@ -327,6 +328,7 @@ def mistake(which):
             "out of order": {"in_order": False, "num_workers": 1},
             "distributed sampler": {"sampler": DistributedSampler(Indices(20))},
             "prefetch": {"prefetch_factor": 2},
+            "unknown loading": {"shufle": False},
         }
         samples = Indices(7) if which == "nothing to do" else sets.get(which, Indices(20))
         balancer.loader(samples, **loading.get(which, {}))
@@ -348,6 +350,7 @@ MISTAKES = {
     "hook": "comm_hook must be (state, hook), got <function allreduce_hook",
     "policy": "policy must be one of even",
     "predictor": "predictor must be one of ",
+    "unknown": "summary, timer, warm_up, got 'polcy'",
     "not wrapped": "the model must be wrapped in DistributedDataParallel, got Sequential",
     "no process group": "a process group must be there first: start the script with torchrun",
     "two balancers": "a model can have one Balancer, and this one has one already",
@@ -362,6 +365,7 @@ MISTAKES = {
     "out of order": "in_order must be True",
     "distributed sampler": "the sampler must order the whole data set",
     "prefetch": "prefetch_factor option could only be specified in multiprocessing",
+    "unknown loading": "unexpected keyword argument 'shufle'",
 }
 
 
@@ -369,7 +373,8 @@ MISTAKES = {
 def test_mistake_is_found_before_the_first_iteration_on_all_workers(workers, which):
     for failure in workers.failures(mistake, which=which):
         assert MISTAKES[which] in failure.message
-        assert failure.kind in ("InvalidSetting", "InfeasibleLimits") or which == "prefetch"
+        ours = ("InvalidSetting", "InfeasibleLimits")
+        assert failure.kind in ours or which in ("prefetch", "unknown loading")
 
 
 def logged(path, mode):
