@@ -22,15 +22,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks import ddp
 from benchmarks.report import Row, show
-from evenstep.pytorch.balancer import Balancer
 from evenstep.pytorch.exchange import GradientExchange
+from evenstep.training.loop import Loop
 from evenstep.training.reporting import Reporter
 
 TO_REACH = {50: 0.02, 200: 0.01}
 """Share of the iteration that balancing may cost, by milliseconds per iteration."""
 BLOCK_SECONDS = 2.5
 PARTS: dict[str, tuple[type, str]] = {
-    "begin (decide, log, timer)": (Balancer, "begin"),
+    "begin (decide, log, timer)": (Loop, "begin"),
     "row (usage, predict)": (Reporter, "row"),
     "hook (all of it)": (GradientExchange, "hook"),
 }

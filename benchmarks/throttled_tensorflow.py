@@ -51,7 +51,7 @@ def work(worker: int, group: str, quota: float, total: int, blocks: int) -> dict
     tf.config.threading.set_inter_op_parallelism_threads(1)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     runs = {mode: _Run(strategy, total, mode) for mode in ("off", "balanced")}
-    meeting = runs["off"].balancer.loop.meeting
+    meeting = runs["off"].balancer._loop.meeting
     set_share(group, quota if worker == 1 else None)
     solo = _Solo(runs["off"], total)
     solo.measure(8)

@@ -59,12 +59,3 @@ class Plan:
     def total(self) -> int:
         """X: the samples of all workers in one iteration."""
         return int(self.sizes.sum())
-
-    @property
-    def gradient_weights(self) -> Floats:
-        """``n x_i / X``: the factor of each worker before a mean all-reduce (section 3.4).
-
-        >>> Plan(number=0, iteration=0, sizes=frozen([8, 24])).gradient_weights.tolist()
-        [0.5, 1.5]
-        """
-        return len(self.sizes) * self.sizes / self.total

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from evenstep.core.arrays import Ints
+from evenstep.core.gradient_weight import gradient_weight
 from evenstep.engines.local_samples import counted
 from evenstep.engines.optimizers import Optimizer
 from evenstep.engines.parameter_server import ParameterServer, Tensors
 from evenstep.engines.replica import Replica
 from evenstep.engines.samples import OwnStreams, Samples, SharedOrder
-from evenstep.engines.sharding import gradient_weight
 from evenstep.schemes import Scheme
 from evenstep.workloads.workload import Evaluation, Workload
 
@@ -71,9 +71,11 @@ class WorkloadLearner:
         self._server.update()
 
     def _gradient_weight(self, worker: int, sizes: Ints) -> float:
+        """Return n x_i / X; unweighted 1, so that a sample of a small batch counts for more."""
+        if not self._weighted:
+            return 1.0
         counts = counted(self._samples, sizes)
-        total = int(counts.sum())
-        return gradient_weight(int(counts[worker]), total, self._num_workers, self._weighted)
+        return gradient_weight(int(counts[worker]), int(counts.sum()), self._num_workers)
 
     def evaluate(self) -> Evaluation:
         """Return how good the model is with the parameters of now."""

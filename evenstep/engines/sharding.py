@@ -62,14 +62,3 @@ def deal_to_shards(sizes: Sequence[int], num_shards: int) -> list[list[int]]:
         shards[least].append(tensor)
         held[least] += sizes[tensor]
     return [sorted(shard) for shard in shards]
-
-
-def gradient_weight(batch_size: int, total: int, num_workers: int, weighted: bool = True) -> float:
-    """Return n x_i / X, by which a worker multiplies its gradient (section 3.4 of the paper).
-
-    Unweighted it is 1: a plain mean, in which a sample of a small batch counts for more.
-
-    >>> gradient_weight(24, total=64, num_workers=2)
-    0.75
-    """
-    return num_workers * batch_size / total if weighted else 1.0

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evenstep.core.coordinator import JobCoordinator
-from evenstep.core.policy import Policy
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import choose_bucket
 from evenstep.jax.gradient import JoinedGradient
@@ -15,11 +12,13 @@ from evenstep.jax.meeting import ProcessMeeting
 from evenstep.jax.summing import Summing
 from evenstep.jax.turn import Turn
 from evenstep.jax.weighing import Loss, Weighing
-from evenstep.measure.timer import Timer
 from evenstep.training.epochs import Epochs
-from evenstep.training.loop import Loop
-from evenstep.training.recording import Log
+from evenstep.training.making import make_loop
+from evenstep.training.settings import LoopOptions, check_names
 from evenstep.training.told import Told
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Balancer(Told):
@@ -36,28 +35,15 @@ class Balancer(Told):
         total: int,
         *,
         bucket: int | None = None,
-        mode: str = "balanced",
-        shares: Sequence[float] | None = None,
-        policy: str | Policy[Any] | None = None,
-        predictor: str | None = None,
-        minimum: int | None = None,
-        maximum: int | Sequence[int] | None = None,
-        coordinator: JobCoordinator | None = None,
-        log: Log | None = None,
-        name: str | None = None,
-        summary: bool = True,
-        warm_up: int = 2,
-        timer: Timer | None = None,
-        source: str = "measured",
+        **options: Unpack[LoopOptions],
     ) -> None:
+        check_names(options, LoopOptions.__optional_keys__)
+        coordinator = options.get("coordinator")
         self._sum = Summing()
         self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
-        self.loop = Loop(
+        self._loop = make_loop(
             ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
-            mode=mode, shares=shares, policy=policy, predictor=predictor,
-            minimum=minimum, maximum=maximum, coordinator=coordinator,
-            log=log, name=name, summary=summary, warm_up=warm_up, timer=timer, source=source,
-            device=self._sum.device.platform,
+            device=self._sum.device.platform, **options,
         )  # fmt: skip
         self._turn = Turn()
 
@@ -82,9 +68,9 @@ class Balancer(Told):
         if fetch is None or num_samples is None:
             fetch, num_samples = fetch_from(data)
         epochs = Epochs(
-            num_samples, self.loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
+            num_samples, self._loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
-        return BalancedLoader(self.loop, self._turn, self.bucket, epochs, fetch)
+        return BalancedLoader(self._loop, self._turn, self.bucket, epochs, fetch)
 
     def value_and_grad(
         self, loss_fn: Loss, *, has_aux: bool = False, counted: bool = False
@@ -98,4 +84,4 @@ class Balancer(Told):
         sums over each sample's tokens, and how many they are; the mean is over all tokens.
         """
         weighing = Weighing(loss_fn, has_aux, counted)
-        return JoinedGradient(weighing, self.loop, self._turn, self._sum, self.bucket)
+        return JoinedGradient(weighing, self._loop, self._turn, self._sum, self.bucket)

@@ -12,9 +12,8 @@ from evenstep.core.arrays import Ints
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import padded_size
 from evenstep.jax.turn import Turn
-from evenstep.training.epochs import Epochs
+from evenstep.training.epochs import Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
-from evenstep.training.through_epochs import ThroughEpochs
 
 Fetch = Callable[[Ints], Any]
 """Returns the samples of these indices: a tree of arrays with an entry for each."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
@@ -20,8 +20,13 @@ from evenstep.mxnet.sources import Arrays
 from evenstep.mxnet.store import WeightedStore
 from evenstep.mxnet.store_meeting import StoreMeeting
 from evenstep.mxnet.transfer_timer import TransferTimer
-from evenstep.training.loop import Loop
+from evenstep.training.epochs import DealingOptions
+from evenstep.training.making import make_loop
+from evenstep.training.settings import Options
 from evenstep.training.told import Told
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Balancer(Told):
@@ -29,9 +34,9 @@ class Balancer(Told):
 
     `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
     over a batch: `sum`, as Gluon's losses and Module's outputs have it, or `mean`, where the loop
-    takes the mean of the losses. The other settings are those of `evenstep.training.loop.Loop`:
-    `mode`, `policy`, `coordinator` and so on. All workers must make one, before the Trainer or
-    Module.
+    takes the mean of the losses. `fewest` is the smallest batch that the model can be trained on.
+    The other settings are those of every framework: `mode`, `policy`, `coordinator` and so on. All
+    workers must make one, before the Trainer or Module.
     """
 
     def __init__(
@@ -41,46 +46,57 @@ class Balancer(Told):
         *,
         reduction: str = "sum",
         context: Any = None,
-        timer: Any = None,
-        **settings: Any,
+        fewest: int = 1,
+        **options: Unpack[Options],
     ) -> None:
         check_reduction(reduction)
         store = mx.kvstore.create(kvstore) if isinstance(kvstore, str) else kvstore
         check_store(store)
         self._context = context or mx.context.current_context()
-        self._timer = TransferTimer(timer)
+        self._timer = options["timer"] = TransferTimer(options.get("timer"))
         self._meeting = StoreMeeting(store)
-        self.loop = Loop(
-            self._meeting, total, framework="mxnet", timer=self._timer,
-            device=self._context.device_type, **settings,
+        self._loop = make_loop(
+            self._meeting, total, framework="mxnet", device=self._context.device_type,
+            fewest=fewest, **options,
         )  # fmt: skip
-        self.loop.agree({"reduction": reduction})
+        self._loop.agree({"reduction": reduction})
         self._reduction = reduction
         self.kvstore = WeightedStore(store)
         """What to give to the Trainer, or to the Module."""
-        self.total = total
 
-    def iter(self, data: Arrays, label: Arrays = None, **settings: Any) -> DealtIter:
+    def iter(
+        self,
+        data: Arrays,
+        label: Arrays = None,
+        *,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        **dealing: Unpack[DealingOptions],
+    ) -> DealtIter:
         """Return this worker's batches of some arrays, in place of an `mx.io.NDArrayIter`.
 
         Takes `shuffle`, `seed`, `drop_last`, `data_name`, `label_name`. All workers must call it.
         """
         batches = DealtIter(
             data, label, total=self.total, worker=self.worker, num_workers=self.num_workers,
-            minimum=self.loop.minimum, loop=self.loop, fewest=self.loop.fewest, **settings,
+            minimum=self._loop.minimum, fewest=self._loop.fewest, data_name=data_name,
+            label_name=label_name, loop=self._loop, **dealing,
         )  # fmt: skip
-        self.loop.agree(batches.epochs.common_settings)
+        self._loop.agree(batches.epochs.common_settings)
         return batches
 
     def loader(
-        self, dataset: Any, batchify_fn: Callable[[list[Any]], Any] | None = None, **dealing: Any
+        self,
+        dataset: Any,
+        batchify_fn: Callable[[list[Any]], Any] | None = None,
+        **dealing: Unpack[DealingOptions],
     ) -> BalancedLoader:
         """Return this worker's batches of a Gluon data set, in place of a DataLoader.
 
         Takes `shuffle`, `seed` and `drop_last`. All workers must call it.
         """
-        loader = BalancedLoader(dataset, self.loop, batchify_fn, fewest=self.loop.fewest, **dealing)
-        self.loop.agree(loader.epochs.common_settings)
+        loader = BalancedLoader(dataset, self._loop, batchify_fn, **dealing)
+        self._loop.agree(loader.epochs.common_settings)
         return loader
 
     def step(self, trainer: Any, ignore_stale_grad: bool = False) -> None:
@@ -116,8 +132,8 @@ class Balancer(Told):
         try:
             yield
             self.kvstore.wait_for_gradients()
-            self.loop.finish(used_memory(self._context))
-            slots = self.loop.slots()
+            self._loop.finish(used_memory(self._context))
+            slots = self._loop.slots()
             self._meeting.push(slots)
             # A push is acknowledged when all workers have pushed: this is where they wait.
             mx.nd.waitall()
@@ -125,7 +141,7 @@ class Balancer(Told):
             self.kvstore.pull_all()
             mx.nd.waitall()
             self._timer.pulled(time.perf_counter() - begun)
-            self.loop.take(self._meeting.pull(slots))
+            self._loop.take(self._meeting.pull(slots))
         finally:
             self.kvstore.close()
 
@@ -138,9 +154,9 @@ class Balancer(Told):
     def _factor(self) -> float:
         """What this worker's gradients are multiplied by before they are summed."""
         if self._reduction == "mean":
-            return self.loop.share
+            return self._loop.weight
         # At the end of an epoch there are fewer samples than what is divided by.
-        return self.loop.share * self.total / max(self.loop.samples, 1)
+        return self._loop.weight * self.total / max(self._loop.samples, 1)
 
     def _update(self, module: Any, update: Callable[[], None]) -> None:
         check_module(module, self.kvstore, self._divisor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 import numpy as np
@@ -11,9 +11,11 @@ import numpy as np
 from evenstep.core.arrays import Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.mxnet.sources import Arrays, ArraySource
-from evenstep.training.epochs import Epochs
+from evenstep.training.epochs import DealingOptions, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
-from evenstep.training.through_epochs import ThroughEpochs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet is not annotated
@@ -34,12 +36,13 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
         minimum: int = 1,
         data_name: str = "data",
         label_name: str = "softmax_label",
+        fewest: int = 1,
         loop: Loop | None = None,
-        **dealing: Any,
+        **dealing: Unpack[DealingOptions],
     ) -> None:
         super().__init__(-(-total // num_workers))
         self._source = ArraySource(data, label, data_name, label_name)
-        self.epochs = Epochs(self._source.num_samples, total, **dealing)
+        self.epochs = Epochs(self._source.num_samples, total, fewest=fewest, **dealing)
         self._worker = worker
         self._minimum = minimum
         self._loop = loop
@@ -75,13 +78,13 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
         if self.epochs.position >= len(self.epochs):
             raise StopIteration
         if self._loop is not None:
-            self.sizes = self._loop.begin().sizes
+            self.sizes = self._loop.begin().plan.sizes
         dealt = self.epochs.deal(self._sizes, self._worker, self._minimum)
         assert dealt is not None, "the epoch has not ended"
         batch = self._source.batch(dealt.samples)
         self.epochs.advance()
         if self._loop is not None:
-            self._loop.has_batch(dealt)
+            self._loop.has_batch(dealt.sizes, dealt.place)
         return batch
 
     def reset(self) -> None:
@@ -103,12 +106,12 @@ class BalancedLoader(ThroughEpochs):
         dataset: Any,
         loop: Loop,
         batchify_fn: Callable[[list[Any]], Any] | None,
-        **dealing: Any,
+        **dealing: Unpack[DealingOptions],
     ) -> None:
         self._dataset = dataset
         self._loop = loop
         self._batchify = batchify_fn or mx.gluon.data.dataloader.default_batchify_fn
-        self.epochs = Epochs(len(dataset), loop.total, **dealing)
+        self.epochs = Epochs(len(dataset), loop.total, fewest=loop.fewest, **dealing)
 
     def __iter__(self) -> Iterator[Any]:
         for dealt in batches(self._loop, self.epochs):

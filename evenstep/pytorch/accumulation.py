@@ -16,12 +16,22 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
+from evenstep.training.iteration import Iteration
+
 
 class AccumulationWatch:
     """Says when a backward pass has ended whose gradients were not exchanged."""
 
-    def __init__(self, model: DistributedDataParallel, ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        now: Callable[[], Iteration],
+        ended: Callable[[], None],
+    ) -> None:
         self._model = model
+        self._now = now
+        self._of: Iteration | None = None
+        """The iteration of the forward pass whose backward pass is looked out for."""
         self._ended = ended
         self._lookout: RemovableHandle | None = None
         self._is_muted = False
@@ -36,8 +46,8 @@ class AccumulationWatch:
         finally:
             self._is_muted = False
 
-    def forget(self) -> None:
-        """Look out no more: the backward pass did not come."""
+    def _forget(self) -> None:
+        """Look out no more: the backward pass is there, or did not come."""
         if self._lookout is not None:
             self._lookout.remove()
             self._lookout = None
@@ -46,14 +56,19 @@ class AccumulationWatch:
         if self._is_muted:
             return
         if torch.is_grad_enabled() and not self._model.require_backward_grad_sync:
-            self.forget()
+            self._forget()
+            self._of = self._now()
             trained = [p for p in model.parameters() if p.requires_grad]
             self._lookout = register_multi_grad_hook(trained, self._on_gradient, mode="any")
 
     def _on_gradient(self, gradient: torch.Tensor) -> None:
+        if self._now() is not self._of:
+            # Of a later iteration: the backward pass of that forward pass did not come.
+            self._forget()
+            return
         engine = torch.autograd.Variable._execution_engine
         engine.queue_callback(self._on_end)
 
     def _on_end(self) -> None:
-        self.forget()
+        self._forget()
         self._ended()

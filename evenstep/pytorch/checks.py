@@ -65,12 +65,3 @@ def check_hook(hook: object) -> None:
         return
     if not (isinstance(hook, tuple) and len(hook) == 2 and callable(hook[1])):
         raise InvalidSetting(f"comm_hook must be (state, hook), got {hook!r}")
-
-
-def side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """Return a group that can exchange CPU tensors among the same workers."""
-    if "gloo" in str(dist.get_backend(group)):
-        return group
-    ranks = dist.get_process_group_ranks(group)
-    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
-    return side

@@ -10,10 +10,8 @@ Where losses were weighed by counts, their counts travel with the reports, and w
 from __future__ import annotations
 
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +19,9 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
-from evenstep.core.arrays import Ints
-from evenstep.errors import InvalidSetting
 from evenstep.pytorch.handed import Handed
 from evenstep.pytorch.weighing import COUNT_WIDTH, Weighing, check_slots
+from evenstep.training.share import Share
 from evenstep.transports.slots import WIDTH, Row
 
 UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]]
@@ -33,95 +30,41 @@ UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.
 _CARRIERS = (torch.float32, torch.float64)
 
 
-Ticket = TypeVar("Ticket")
+Rows = NDArray[np.float32]
+Arrived = Callable[[Callable[[], Rows]], None]
+"""Is given, once they are there, how to read the rows of all workers."""
 
 
-@dataclass(frozen=True, eq=False)
-class Share:
-    """This worker's part of the batches that go into one exchange."""
-
-    sizes: Ints
-    """x of all workers: the samples really processed."""
-    worker: int
-    importance: Ints | None = None
-    """How many samples each worker's gradient counts for in the mean, if not for x."""
-
-    @property
-    def counted(self) -> Ints:
-        """How many samples each worker's gradient counts for in the mean."""
-        return self.sizes if self.importance is None else self.importance
-
-    @property
-    def samples(self) -> int:
-        """x of this worker."""
-        return int(self.sizes[self.worker])
-
-    @property
-    def total(self) -> int:
-        """X: samples of all workers."""
-        return int(self.sizes.sum())
-
-    @property
-    def weight(self) -> float:
-        """The part of this worker's gradient in the mean: ``x_i / X``, or by importance."""
-        return float(self.counted[self.worker] / self.counted.sum())
-
-    def require_samples(self) -> None:
-        """Raise InvalidSetting where gradients count for something else than their samples."""
-        if self.importance is not None:
-            raise InvalidSetting(
-                "with importance=True a loss must be a mean over this worker's own batch, which "
-                "stands for its partition: leave balancer.weigh out"
-            )
-
-    def __add__(self, other: Share) -> Share:
-        plain = self.importance is None and other.importance is None
-        importance = None if plain else self.counted + other.counted
-        return Share(self.sizes + other.sizes, self.worker, importance)
-
-
-@dataclass(frozen=True, eq=False)
-class _Arrival(Generic[Ticket]):
-    """The rows of an exchange on the host, or on their way to it."""
-
-    ticket: Ticket
-    rows: torch.Tensor
-    copied: torch.cuda.Event | None
-
-
-class GradientExchange(Generic[Ticket]):
+class GradientExchange:
     """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
 
-    `ready` is called when an iteration's last gradients are; it returns this worker's row, and a
-    ticket that is given back with everybody's rows; or None where there is nothing to report. A row
-    has `width` numbers.
+    `share` is what the gradients of the coming exchange are computed on. `ready` is called when an
+    iteration's last gradients are; it returns this worker's row, and what to call when everybody's
+    rows have arrived; or None where there is nothing to report. A row has `width` numbers.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
         weighing: Weighing,
-        ready: Callable[[], tuple[Row, Ticket] | None],
+        share: Callable[[], Share],
+        ready: Callable[[], tuple[Row, Arrived] | None],
         handed: Handed,
         user_hook: UserHook | None = None,
-        lag: int = 0,
         width: int = WIDTH,
     ) -> None:
         self._group = group
         self._num_workers = dist.get_world_size(group)
         self._worker = dist.get_rank(group)
         self._weighing = weighing
+        self.share = share
         self._ready = ready
         self._handed = handed
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
-        self._lag = lag
         self._width = width
         self._has_warned = False
-        self._arrived: deque[_Arrival[Ticket]] = deque()
         self._newest = torch.empty(0)
-        self.share = Share(np.zeros(self._num_workers, dtype=np.int64), self._worker)
-        """What the gradients of the coming exchange were computed on."""
 
     def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Exchange one bucket; called by DDP as soon as its gradients are ready."""
@@ -131,7 +74,7 @@ class GradientExchange(Generic[Ticket]):
         return self._weighing.divided(exchanged, bucket, self._newest_counts, self._handed)
 
     def _exchange(
-        self, bucket: GradBucket, last: tuple[Row, Ticket] | None
+        self, bucket: GradBucket, last: tuple[Row, Arrived] | None
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum the weighted gradients of one bucket; with the last one, gather the rows."""
         if self._user_hook is not None:
@@ -142,35 +85,24 @@ class GradientExchange(Generic[Ticket]):
         summed = self._sum(self._weigh(buffer, self._weight()), lambda: buffer)
         return summed if last is None else self._beside(summed, buffer.device, *last)
 
-    def take_rows(self, lag: int | None = None) -> Iterator[tuple[NDArray[np.float32], Ticket]]:
-        """Yield the rows of all workers, exchange by exchange, each once.
-
-        With a lag, those of the last exchanges are left for later: a device that runs ahead has
-        them by then, and nobody waits.
-        """
-        while len(self._arrived) > (self._lag if lag is None else lag):
-            arrival = self._arrived.popleft()
-            if arrival.copied is not None:
-                arrival.copied.synchronize()
-            rows: NDArray[np.float32] = self._rows(arrival.rows).to(torch.float32).numpy()
-            check_slots(rows[:, self._width :])
-            yield rows[:, : self._width], arrival.ticket
-
-    def forget(self) -> None:
-        """Drop what has arrived and was not taken."""
-        self._arrived.clear()
-        self._weighing.forget()
-
-    def _arrive(self, rows: torch.Tensor, ticket: Ticket) -> None:
-        """Keep the rows of an exchange, on the host."""
+    def _arrive(self, rows: torch.Tensor, arrived: Arrived) -> None:
+        """Copy the rows of an exchange to the host, and say how to read them there."""
         self._newest = rows
         if rows.device.type != "cuda":
-            self._arrived.append(_Arrival(ticket, rows.clone(), None))
-            return
-        copy = rows.to("cpu", non_blocking=True)
-        copied = torch.cuda.Event()
-        copied.record()
-        self._arrived.append(_Arrival(ticket, copy, copied))
+            copy, copied = rows.clone(), None
+        else:
+            copy = rows.to("cpu", non_blocking=True)
+            copied = torch.cuda.Event()
+            copied.record()
+
+        def read() -> Rows:
+            if copied is not None:
+                copied.synchronize()
+            everything: Rows = self._rows(copy).to(torch.float32).numpy()
+            check_slots(everything[:, self._width :])
+            return everything[:, : self._width]
+
+        arrived(read)
 
     def _weight(self) -> float:
         """Return ``x_i / X``; a plain mean for gradients that came from no batch of ours.
@@ -179,8 +111,9 @@ class GradientExchange(Generic[Ticket]):
         """
         if self._weighing.count is not None:
             return 1.0 if self._weighing.count else 0.0
-        if self.share.total:
-            return self.share.weight
+        share = self.share()
+        if share.total:
+            return share.weight
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
@@ -211,7 +144,7 @@ class GradientExchange(Generic[Ticket]):
         return future.then(self._handed.watch(arrived))
 
     def _carry(
-        self, buffer: torch.Tensor, row: Row, ticket: Ticket
+        self, buffer: torch.Tensor, row: Row, arrived: Arrived
     ) -> torch.futures.Future[torch.Tensor]:
         """Weigh the gradients into a tensor that has room for the rows behind them."""
         length = buffer.numel()
@@ -224,13 +157,13 @@ class GradientExchange(Generic[Ticket]):
         self._write(row, carrier[length:])
 
         def split() -> torch.Tensor:
-            self._arrive(carrier[length:], ticket)
+            self._arrive(carrier[length:], arrived)
             return carrier[:length]
 
         return self._sum(carrier, split)
 
     def _with_user_hook(
-        self, user_hook: UserHook, bucket: GradBucket, last: tuple[Row, Ticket] | None
+        self, user_hook: UserHook, bucket: GradBucket, last: tuple[Row, Arrived] | None
     ) -> torch.futures.Future[torch.Tensor]:
         """Let the user's hook average what was weighed by ``n x_i / X``."""
         state, hook = user_hook
@@ -243,7 +176,7 @@ class GradientExchange(Generic[Ticket]):
         exchanged: torch.futures.Future[torch.Tensor],
         device: torch.device,
         row: Row,
-        ticket: Ticket,
+        arrived: Arrived,
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum the rows in an all-reduce of their own, beside that of the gradients."""
         rows = torch.empty(self._num_workers * self._full_width, device=device)
@@ -251,7 +184,7 @@ class GradientExchange(Generic[Ticket]):
         summed = self._sum(rows, lambda: rows)
 
         def both(done: torch.futures.Future[Any]) -> torch.Tensor:
-            self._arrive(rows, ticket)
+            self._arrive(rows, arrived)
             return exchanged.value()
 
         return torch.futures.collect_all([exchanged, summed]).then(self._handed.watch(both))

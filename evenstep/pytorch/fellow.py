@@ -6,8 +6,6 @@ weighed by the same batches, and waiting in its exchange is not counted as work 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import GradBucket
@@ -47,24 +45,22 @@ class Fellow:
     def __init__(
         self,
         model: DistributedDataParallel,
-        leader: GradientExchange[Any],
+        leader: GradientExchange,
         timer: Timer,
         handed: Handed,
         comm_hook: UserHook | None,
     ) -> None:
         check_hook(comm_hook)
         self.model = model
-        self._leader = leader
         self._timer = timer
-        self._exchange: GradientExchange[Any] = GradientExchange(
-            model.process_group, Weighing(1), self._ready, handed, comm_hook
+        self._exchange = GradientExchange(
+            model.process_group, Weighing(1), leader.share, self._ready, handed, comm_hook
         )
         stop_broadcasting(model)
         register(model, self)
 
     def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Exchange one bucket of the further model."""
-        self._exchange.share = self._leader.share
         return self._exchange.hook(bucket)
 
     def _ready(self) -> None:
@@ -82,7 +78,7 @@ class Fellows:
     def __init__(
         self,
         first: DistributedDataParallel,
-        leader: GradientExchange[Any],
+        leader: GradientExchange,
         timer: Timer,
         handed: Handed,
     ) -> None:

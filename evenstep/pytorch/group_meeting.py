@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from evenstep.core.arrays import Floats
+from evenstep.core.arrays import Floats, Ints
 from evenstep.pytorch.handed import Handed
 
 
@@ -13,8 +13,8 @@ class GroupMeeting:
     """Lets the workers of a group that can exchange CPU tensors tell each other numbers."""
 
     def __init__(self, group: dist.ProcessGroup, handed: Handed) -> None:
-        self._group = group
-        self._handed = handed
+        self.group = group
+        self.handed = handed
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
 
@@ -22,6 +22,27 @@ class GroupMeeting:
         """Return the rows of all workers: each fills its own in zeros, and they are summed."""
         rows = torch.zeros(self.num_workers, len(row), dtype=torch.float64)
         rows[self.worker] = torch.from_numpy(row)
-        dist.all_reduce(self._handed.watch(rows), group=self._group)
+        dist.all_reduce(self.handed.watch(rows), group=self.group)
         told: Floats = rows.numpy()
         return told
+
+    def of_first(self, numbers: Ints) -> Ints:
+        """Return the numbers that worker 0 has; those of the others are as many."""
+        told = torch.from_numpy(numbers.copy())
+        dist.broadcast(self.handed.watch(told), dist.get_global_rank(self.group, 0), self.group)
+        first: Ints = told.numpy()
+        return first
+
+
+def meeting_of(group: dist.ProcessGroup) -> GroupMeeting:
+    """Return the workers of a group, on a further one where it cannot exchange CPU tensors."""
+    return GroupMeeting(_side_group(group), Handed())
+
+
+def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a group that can exchange CPU tensors among the same workers."""
+    if "gloo" in str(dist.get_backend(group)):
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
+    return side

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
@@ -21,13 +21,11 @@ from evenstep.partitions.rules.rule import MigrationState
 from evenstep.partitions.rules.traversals import ReadingPosition, Traversals, counted_samples
 from evenstep.pytorch.chunks import Chunks
 from evenstep.pytorch.fetching import Packing
-from evenstep.pytorch.loader import check_loading
-from evenstep.pytorch.local_migration import Lent, LocalMigration, restored, saved
+from evenstep.pytorch.loader_options import check_loading
+from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, read_and_tell
 from evenstep.training.epochs import check_place
-
-if TYPE_CHECKING:
-    from evenstep.pytorch.balancer import Balancer
+from evenstep.training.loop import Loop
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +44,11 @@ class LocalLoader:
 
     def __init__(
         self,
-        balancer: Balancer,
+        loop: Loop,
+        ended: Callable[[], None],
         source: LocalSource,
         snapshot: Snapshot,
         everybody: Everybody,
-        lent: Lent,
         migration: LocalMigration | None = None,
         *,
         importance: bool = False,
@@ -62,7 +60,7 @@ class LocalLoader:
         **loading: Any,
     ) -> None:
         check_loading(loading)
-        self._balancer, self._source, self._lent = balancer, source, lent
+        self._loop, self._ended, self._source = loop, ended, source
         self._importance, self._shuffle, self._seed = importance, shuffle, seed
         self._packing = Packing(collate_fn)
         self._pin_memory = pin_memory and torch.cuda.is_available()
@@ -76,7 +74,7 @@ class LocalLoader:
 
     def __len__(self) -> int:
         """The number of iterations of an epoch, in which as many samples are used as all have."""
-        return num_iterations(int(self.sizes.sum()), self._balancer.total)
+        return num_iterations(int(self.sizes.sum()), self._loop.total)
 
     @property
     def partition(self) -> Any:
@@ -101,33 +99,33 @@ class LocalLoader:
     @property
     def batch_size(self) -> int:
         """This worker's batch size of the moment."""
-        return self._balancer.batch_size
+        return self._loop.batch_size
 
     def __iter__(self) -> Iterator[Any]:
         self._settle()
-        balancer = self._balancer
+        loop = self._loop
         rule = None if self._migration is None else self._migration.state
-        begun_at = balancer.iteration
+        begun_at = loop.iteration
         self._begun = _Begun(self._position, begun_at, self._reading, rule)
-        before = iteration = balancer.interrupted()
+        before = iteration = loop.now
         try:
             for position in range(self._position, len(self)):
-                iteration = balancer.begin()
+                iteration = loop.begin()
                 self._meet(iteration.number)
                 sizes = iteration.plan.sizes
-                batch = self._next(int(sizes[balancer.worker]))
+                batch = self._next(int(sizes[loop.worker]))
                 consumed = int(self._reading.consumed.sum())
                 place = (self._epoch, position, self.num_migrations, consumed)
                 counted = counted_samples(self.sizes, sizes) if self._importance else None
-                balancer.has_batch(sizes, place, importance=counted)
+                loop.has_batch(sizes, place, importance=counted)
                 # Before the batch is out: a checkpoint made in the loop's body comes after it.
                 self._count(sizes)
                 self._position = position + 1
                 yield pin(batch) if self._pin_memory else batch
         finally:
-            balancer.go_on(before, iteration)
-        if balancer.iteration > begun_at:
-            balancer.average_buffers()
+            loop.resume(before, iteration)
+        if loop.iteration > begun_at:
+            self._ended()
         self._epoch, self._position, self._begun = self._epoch + 1, 0, None
 
     def state_dict(self) -> dict[str, Any]:
@@ -159,21 +157,21 @@ class LocalLoader:
     def _open(self, snapshot: Snapshot) -> None:
         """Read from a snapshot from now on."""
         self._snapshot = snapshot
-        balancer = self._balancer
+        loop = self._loop
         self._chunks = Chunks(
             snapshot.dataset,
-            self._reading.stream(balancer.worker, self._seed, self._shuffle),
+            self._reading.stream(loop.worker, self._seed, self._shuffle),
             self._packing,
-            lambda: int(balancer.newest_plan.sizes[balancer.worker]),
+            lambda: int(loop.newest_plan.sizes[loop.worker]),
             self._num_workers,
             self._loading,
         )
 
     def _next(self, size: int) -> Any:
         """Return the next so many samples; as few as can be run, borrowed, for a size of 0."""
-        begin = int(self._reading.consumed[self._balancer.worker])
+        begin = int(self._reading.consumed[self._loop.worker])
         if size == 0:
-            return self._chunks.borrow(begin, begin + self._balancer.fewest)
+            return self._chunks.borrow(begin, begin + self._loop.fewest)
         return self._chunks.take(begin, begin + size)
 
     def _count(self, sizes: Ints) -> None:
@@ -187,20 +185,20 @@ class LocalLoader:
         if migration is None:
             return
         if migration.has_ended is not None:
-            with self._lent.away():
-                self._lent.note(iteration, self._end(migration, migration.has_ended))
+            with self._loop.away():
+                self._loop.note(iteration, self._end(migration, migration.has_ended))
             if self._begun is not None:
                 # Others, who look at no batch, do not go back behind the end either.
                 self._begun = replace(self._begun, rule=migration.state)
         begins = migration.begin_if_due()
         if begins is not None:
-            self._lent.note(iteration, begins)
+            self._loop.note(iteration, begins)
 
     def _end(self, migration: LocalMigration, is_over: bool) -> str:
         """Change over to what the partitions have become, unless somebody cannot."""
         if not is_over:
             return migration.end(self.sizes, None, "partitions stay as they are for training")
-        snapshot, everybody = read_and_tell(self._source, self._lent.meeting)
+        snapshot, everybody = read_and_tell(self._source, self._loop.meeting)
         problem = everybody.problem
         if not problem and everybody.samples != self._samples:
             problem = "partitions must hold the same samples as before, together"
@@ -210,7 +208,7 @@ class LocalLoader:
             self._reading = self._reading.restart(everybody.sizes, everybody.digests)
             self._open(snapshot)
             # Loading processes start anew, and nothing was fetched ahead.
-            self._lent.spoil()
+            self._loop.timer.spoil()
             if self._begun is not None:
                 # What was read of the old partitions cannot be gone back to.
                 self._begun = replace(self._begun, reading=self._reading)
@@ -224,7 +222,7 @@ class LocalLoader:
         begun, self._begun = self._begun, None
         if begun is None:
             return
-        if self._balancer.iteration > begun.iteration:
+        if self._loop.iteration > begun.iteration:
             self._epoch, self._position = self._epoch + 1, 0
             return
         self._position, self._reading = begun.position, begun.reading

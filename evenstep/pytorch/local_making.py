@@ -4,41 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from evenstep.errors import InvalidSetting
 from evenstep.partitions import MigrationRule
 from evenstep.pytorch.background_processes import Serving
+from evenstep.pytorch.loader_options import LocalLoaderOptions
 from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_loader import LocalLoader
-from evenstep.pytorch.local_migration import Lent, LocalMigration
+from evenstep.pytorch.local_migration import LocalMigration
 from evenstep.pytorch.local_source import Everybody, LocalSource, Source, read_and_tell
+from evenstep.training.loop import Loop
 from evenstep.training.meeting import Meeting, require_agreement, tell
-
-if TYPE_CHECKING:
-    from evenstep.pytorch.balancer import Balancer
 
 Made = TypeVar("Made")
 
 
 def make_local_loader(
-    balancer: Balancer,
+    loop: Loop,
+    ended: Callable[[], None],
     source: Source,
-    lent: Lent,
-    settings: Mapping[str, Any],
+    options: LocalLoaderOptions,
 ) -> LocalLoader:
     """Return the loader of a worker's own samples; all workers must call it, with like settings."""
-    loading = dict(settings)
+    loading: dict[str, Any] = dict(options)
     rule: MigrationRule | None = loading.pop("rule", None)
     serving: Serving | None = loading.pop("serving", None)
     local = LocalSource(source)
-    meeting = lent.meeting
+    meeting = loop.meeting
     _require_agreement(local, rule, loading, meeting)
     _together(meeting, lambda: _check_serving(serving, rule))
     if rule is None:
         snapshot, everybody = _read(local, meeting)
         return _together(
-            meeting, lambda: LocalLoader(balancer, local, snapshot, everybody, lent, **loading)
+            meeting, lambda: LocalLoader(loop, ended, local, snapshot, everybody, **loading)
         )
     if local.folder is None:
         raise InvalidSetting(
@@ -50,14 +49,15 @@ def make_local_loader(
     try:
         snapshot, everybody = _read(local, meeting)
         carrier = None
-        if balancer.worker == 0:
+        if loop.worker == 0:
             carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
         migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
         loader = _together(
             meeting,
-            lambda: LocalLoader(balancer, local, snapshot, everybody, lent, migration, **loading),
+            lambda: LocalLoader(loop, ended, local, snapshot, everybody, migration, **loading),
         )
-        lent.seat.take(migration)
+        assert loop.column is not None, "DDP has room for it"
+        loop.column.take(migration)
     except BaseException:
         agent.close()
         raise

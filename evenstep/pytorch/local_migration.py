@@ -8,9 +8,7 @@ exchange, and all workers change over at the boundary that follows. The sign say
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from evenstep.core.arrays import Floats, Ints, frozen
@@ -19,8 +17,6 @@ from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.partitions.rules.rule import MigrationState
 from evenstep.partitions.rules.traversals import Traversals
 from evenstep.pytorch.background_processes import AgentProcess
-from evenstep.pytorch.rider import Seat
-from evenstep.training.meeting import Meeting
 
 _log = logging.getLogger(__name__)
 
@@ -42,23 +38,8 @@ class Carrier(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Lent:
-    """What a balancer lends to a loader whose samples migrate."""
-
-    seat: Seat
-    away: Callable[[], AbstractContextManager[None]]
-    """Makes a context that is not this worker's own work."""
-    spoil: Callable[[], None]
-    """Says that the time of this iteration tells nothing about the worker's speed."""
-    note: Callable[[int, str], None]
-    """Writes into the run log what happened before an iteration."""
-    meeting: Meeting
-    """How workers tell each other what is needed once in a while."""
-
-
 class LocalMigration:
-    """Knows when samples are to move, and when they have; a rider on the gradient exchange."""
+    """Knows when samples are to move, and when they have; the user of the extra column."""
 
     def __init__(
         self,

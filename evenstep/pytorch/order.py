@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch
-import torch.distributed as dist
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset
 
-from evenstep.core.arrays import Ints
+from evenstep.core.arrays import Ints, as_ints
 from evenstep.core.dealing import shuffled
 from evenstep.errors import InvalidSetting
+from evenstep.pytorch.group_meeting import GroupMeeting
 
 
 class Order:
@@ -21,15 +20,15 @@ class Order:
     def __init__(
         self,
         dataset: Dataset[Any],
-        sampler: Sequence[int] | None,
+        sampler: Iterable[int] | None,
         shuffle: bool,
         seed: int,
-        group: dist.ProcessGroup,
+        meeting: GroupMeeting,
     ) -> None:
         self._sampler = sampler
         self._shuffle = shuffle
         self._seed = seed
-        self._group = group
+        self._meeting = meeting
         self._sampled: tuple[int, Ints] | None = None
         self.num_samples = count_samples(dataset, sampler)
 
@@ -51,20 +50,20 @@ class Order:
         """Take up what a sampler had given for this epoch."""
         self._sampled = None if sampled is None else (epoch, sampled)
 
-    def _of_sampler(self, sampler: Sequence[int], epoch: int) -> Ints:
+    def _of_sampler(self, sampler: Iterable[int], epoch: int) -> Ints:
         """Return the order that worker 0's sampler gives: others' may be random in another way."""
         if self._sampled is None or self._sampled[0] != epoch:
-            indices = torch.full((self.num_samples,), -1)
-            given = [int(i) for i in sampler] if dist.get_rank(self._group) == 0 else []
+            indices = as_ints(np.full(self.num_samples, -1))
+            given = [int(i) for i in sampler] if self._meeting.worker == 0 else []
             if len(given) == self.num_samples:
-                indices = torch.tensor(given, dtype=torch.int64)
-            dist.broadcast(indices, dist.get_global_rank(self._group, 0), self._group)
+                indices = as_ints(given)
+            indices = self._meeting.of_first(indices)
             if (indices < 0).any():
                 raise InvalidSetting(
                     f"the sampler must give as many samples as its length says, "
                     f"{self.num_samples}, got {len(given) or 'others'} on worker 0"
                 )
-            self._sampled = (epoch, indices.numpy())
+            self._sampled = (epoch, indices)
         return self._sampled[1]
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data import DataLoader
 
 from evenstep.core.arrays import Ints
+from evenstep.core.dealing import slice_of
+from evenstep.core.plan import Plan
+from evenstep.pytorch.counting import Counts
 from evenstep.pytorch.fetching import Key
-
-if TYPE_CHECKING:
-    from evenstep.pytorch.balancing import Balancing
-    from evenstep.pytorch.loader import BalancedLoader
+from evenstep.training.epochs import Dealt, Epochs, deal_slice
+from evenstep.training.loop import Loop
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,47 +30,75 @@ class UnderWay:
     iteration: int
     """Of the whole training."""
 
-    def has_trained(self, balancer: Balancing) -> bool:
-        return balancer.iteration > self.iteration
+    def has_trained(self, iteration: int) -> bool:
+        """Whether something was trained on before this iteration of the whole training."""
+        return iteration > self.iteration
+
+
+class Dealing:
+    """Deals out the samples of an epoch under way: by a plan, or by the newest one as a guess."""
+
+    def __init__(self, loop: Loop, epochs: Epochs, counts: Counts | None) -> None:
+        self._loop = loop
+        self._epochs = epochs
+        self._divide = None if counts is None else counts.deal
+
+    def __len__(self) -> int:
+        """The number of iterations of an epoch."""
+        return len(self._epochs)
+
+    def deal(self, under_way: UnderWay, position: int, plan: Plan) -> Dealt:
+        """Return this worker's samples of an iteration, and the sizes of all workers."""
+        loop = self._loop
+        samples = slice_of(under_way.order, position, loop.total)
+        place = under_way.epoch, position
+        return deal_slice(
+            samples, place, plan.sizes, loop.worker, loop.minimum, loop.fewest, self._divide
+        )
+
+    def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
+        """Return what a coming iteration needs by the newest plan; None after the last one."""
+        if position >= len(self):
+            return None
+        return keys_of(self.deal(under_way, position, self._loop.newest_plan))
 
 
 class Ahead:
-    """The batch sampler of the loading processes; remembers what it had them fetch."""
+    """The batch sampler of the loading processes; remembers what it had them fetch.
 
-    def __init__(self, loader: BalancedLoader) -> None:
-        # Not in a circle: a loader that nobody uses any more must end its processes at once.
-        self._loader = weakref.ref(loader)
+    It does not know the loader: a loader that is not used any more must end its processes at once,
+    which it would not in a circle of references.
+    """
+
+    def __init__(self, dealing: Dealing) -> None:
+        self._dealing = dealing
+        self.under_way: UnderWay | None = None
+        """The epoch that the next pass is of."""
         self.guesses: deque[list[Key]] = deque()
         """Of the pass that was begun last."""
 
     def __iter__(self) -> Iterator[list[Key]]:
+        assert self.under_way is not None
         self.guesses = deque()
-        loader = self._loader()
-        assert loader is not None
-        assert loader.under_way is not None
-        return self._noted(self.guesses, loader.under_way)
+        return self._noted(self.guesses, self.under_way)
 
     def __len__(self) -> int:
-        loader = self._loader()
-        return 0 if loader is None else len(loader)
+        return len(self._dealing)
 
     def _noted(self, guesses: deque[list[Key]], under_way: UnderWay) -> Iterator[list[Key]]:
         for position in itertools.count(under_way.position):
-            keys = self._guess(under_way, position)
+            keys = self._dealing.guess(under_way, position)
             if keys is None:
                 return
             guesses.append(keys)
             yield keys
 
-    def _guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
-        loader = self._loader()
-        return None if loader is None else loader.guess(under_way, position)
-
 
 class Fetched:
     """What loading processes fetch in one pass, with the keys that they were asked for."""
 
-    def __init__(self, loading: DataLoader[Any], ahead: Ahead) -> None:
+    def __init__(self, loading: DataLoader[Any], ahead: Ahead, under_way: UnderWay) -> None:
+        ahead.under_way = under_way
         self._packs = iter(loading)
         self._guesses = ahead.guesses
 
@@ -78,3 +106,7 @@ class Fetched:
         """Return the keys of the next iteration as they were guessed, and their samples."""
         packed = next(self._packs)
         return self._guesses.popleft(), packed
+
+
+def keys_of(dealt: Dealt) -> list[Key]:
+    return [(dealt.place[0], index) for index in dealt.samples.tolist()]

@@ -11,14 +11,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 import torch.distributed as dist
 
 from evenstep.errors import InvalidSetting
-
-if TYPE_CHECKING:
-    from evenstep.training.boundary import Boundary
+from evenstep.pytorch.group_meeting import GroupMeeting
 
 ACTIONS = ("advise", "bench", "restart")
 _FAREWELL = 60.0
@@ -50,23 +47,17 @@ def check_straggler(
 
 
 class Restart:
-    """Lets the job go on without a straggler, where the user gave a checkpoint for that."""
+    """Lets the job continue without a straggler, by a checkpoint that the user makes."""
 
-    def __init__(
-        self, checkpoint: Checkpoint | None, worker: int, group: dist.ProcessGroup
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, meeting: GroupMeeting) -> None:
         self._checkpoint = checkpoint
-        self._worker = worker
-        self._group = group
+        self._meeting = meeting
 
-    def act_on(self, boundary: Boundary) -> None:
-        """End this worker if there is a straggler: all workers do so at once."""
-        straggler = boundary.straggler
-        if self._checkpoint is None or straggler is None:
-            return
+    def without(self, straggler: int, name: str) -> None:
+        """End this worker, so that the job continues without a straggler: all do so at once."""
         self._checkpoint()
-        dist.barrier(self._group)
-        leave(self._worker, boundary.workers[straggler], straggler)
+        dist.barrier(self._meeting.group)
+        leave(self._meeting.worker, name, straggler)
 
 
 def leave(worker: int, name: str, straggler: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
@@ -14,7 +14,13 @@ from evenstep.tensorflow.strategy_meeting import StrategyMeeting
 from evenstep.tensorflow.summing import Gradient
 from evenstep.tensorflow.told import Told
 from evenstep.tensorflow.updating import Update, wait_for
+from evenstep.training.epochs import DealingOptions
 from evenstep.training.loop import Loop
+from evenstep.training.making import make_loop
+from evenstep.training.settings import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Balancer(Told):
@@ -27,19 +33,26 @@ class Balancer(Told):
     """
 
     def __init__(
-        self, strategy: tf.distribute.Strategy, total: int, *, fewest: int = 1, **settings: Any
+        self,
+        strategy: tf.distribute.Strategy,
+        total: int,
+        *,
+        fewest: int = 1,
+        **options: Unpack[Options],
     ) -> None:
         self._strategy = strategy
-        self.loop, self._memory = make_loop(strategy, total, fewest, settings)
+        self._loop, self._memory = loop_of(strategy, total, fewest, options)
         self._updates: dict[tuple[int, ...], Update] = {}
 
-    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
+    def dataset(
+        self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]
+    ) -> BalancedDataset:
         """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
 
         `map` is applied to each sample, by tf.data and in parallel: to names of files, say. Takes
         `shuffle`, `seed` and `drop_last`, too. All workers must call it.
         """
-        return BalancedDataset(self.loop, tensors, map, **how)
+        return BalancedDataset(self._loop, tensors, map, **how)
 
     def apply(
         self, optimizer: Any, gradients: Sequence[Gradient], variables: Sequence[Any]
@@ -50,9 +63,9 @@ class Balancer(Told):
         worker's own work ends here, as soon as its gradients are there.
         """
         wait_for(gradients)
-        self.loop.finish(None if self._memory is None else self._memory.read())
+        self._loop.finish(None if self._memory is None else self._memory.read())
         update = self._update_of(optimizer, variables)
-        self.loop.take(update(gradients, self.loop.share, self.loop.slots()))
+        self._loop.take(update(gradients, self._loop.weight, self._loop.slots()))
 
     def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
         # It keeps what it is made of, so that nothing else can get these ids.
@@ -62,11 +75,13 @@ class Balancer(Told):
         return self._updates[key]
 
 
-def make_loop(
-    strategy: tf.distribute.Strategy, total: int, fewest: int, settings: Mapping[str, Any]
+def loop_of(
+    strategy: tf.distribute.Strategy, total: int, fewest: int, options: Options
 ) -> tuple[Loop, DeviceMemory | None]:
     """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
     meeting = StrategyMeeting(strategy)
     device = device_kind(strategy.extended.worker_devices[0])
-    loop = Loop(meeting, total, framework="tensorflow", device=device, fewest=fewest, **settings)
+    loop = make_loop(
+        meeting, total, framework="tensorflow", device=device, fewest=fewest, **options
+    )
     return loop, DeviceMemory() if device == "gpu" else None

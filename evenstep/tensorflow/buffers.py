@@ -24,7 +24,7 @@ def average_buffers(model: Any, loop: Loop) -> None:
         parts = [buffer.numpy().astype(np.float64) for buffer in buffers]
         own = np.concatenate([part.ravel() for part in parts])
         # Those of a worker without samples are left out, be they no numbers.
-        weighted = own * loop.share if loop.samples else np.zeros_like(own)
+        weighted = own * loop.weight if loop.samples else np.zeros_like(own)
         mean = loop.meeting.everybody(weighted).sum(axis=0)
     ends = np.cumsum([part.size for part in parts])[:-1]
     for buffer, part, value in zip(buffers, parts, np.split(mean, ends), strict=True):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from evenstep.tensorflow.fetching import Map, Samples
-from evenstep.training.epochs import Epochs
+from evenstep.training.epochs import DealingOptions, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
-from evenstep.training.through_epochs import ThroughEpochs
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class BalancedDataset(ThroughEpochs):
@@ -26,7 +28,7 @@ class BalancedDataset(ThroughEpochs):
         tensors: Any,
         map: Map | None,
         begun: Callable[[], None] = lambda: None,
-        **how: Any,
+        **how: Unpack[DealingOptions],
     ) -> None:
         self._loop = loop
         self._begun = begun

@@ -8,7 +8,7 @@ calls back into Python, so that the function is traced once, as without them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -16,13 +16,17 @@ import tensorflow as tf
 
 from evenstep.core.arrays import Ints
 from evenstep.errors import InvalidSetting
-from evenstep.tensorflow.balancer import make_loop
+from evenstep.tensorflow.balancer import loop_of
 from evenstep.tensorflow.buffers import average_buffers
 from evenstep.tensorflow.fetching import Map, Samples
 from evenstep.tensorflow.fit_data import for_fit
 from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
 from evenstep.tensorflow.told import Told
-from evenstep.training.epochs import Epochs
+from evenstep.training.epochs import DealingOptions, Epochs
+from evenstep.training.settings import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
@@ -32,21 +36,23 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
     that `dataset` returns as the first argument.
     """
 
-    def __init__(self, model: keras.Model, total: int, *, fewest: int = 1, **settings: Any) -> None:
+    def __init__(
+        self, model: keras.Model, total: int, *, fewest: int = 1, **options: Unpack[Options]
+    ) -> None:
         super().__init__()
         self._strategy = model.distribute_strategy
-        self.loop, self._memory = make_loop(self._strategy, total, fewest, settings)
+        self._loop, self._memory = loop_of(self._strategy, total, fewest, options)
         self._epochs: Epochs | None = None
         self._saved_epochs: Mapping[str, Any] | None = None
         self._apply: Any = None
         self._train_step: Any = None
         self._failure: Exception | None = None
 
-    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> Any:
+    def dataset(self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]) -> Any:
         """Return this worker's batches of some samples, for `fit`; as `Balancer.dataset`."""
         samples = Samples(tensors, map)
-        epochs = Epochs(samples.count, self.loop.total, fewest=self.loop.fewest, **how)
-        self.loop.agree(epochs.common_settings)
+        epochs = Epochs(samples.count, self._loop.total, fewest=self._loop.fewest, **how)
+        self._loop.agree(epochs.common_settings)
         self._epochs = epochs
         self._restore_epochs()
         return for_fit(self._deals, samples, len(epochs))
@@ -69,7 +75,7 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         assert self._epochs is not None
         self._epochs.end()
-        average_buffers(self.model, self.loop)
+        average_buffers(self.model, self._loop)
 
     def on_train_end(self, logs: Any = None) -> None:
         self._release()
@@ -78,11 +84,11 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, and the epoch, for a checkpoint between two epochs."""
         epochs = None if self._epochs is None else self._epochs.state_dict()
-        return {"loop": self.loop.state_dict(), "epochs": epochs}
+        return {"loop": self._loop.state_dict(), "epochs": epochs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was made; before or after `dataset` is called."""
-        self.loop.load_state_dict(state["loop"])
+        self._loop.load_state_dict(state["loop"])
         self._saved_epochs = state["epochs"]
         self._restore_epochs()
 
@@ -108,14 +114,14 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         Keras takes a batch to look at before it trains, so that an iteration is over, and the next
         one comes, when it has been trained on.
         """
-        epochs, loop = self._epochs, self.loop
+        epochs, loop = self._epochs, self._loop
         assert epochs is not None
         while True:
             if epochs.position == len(epochs):
                 return
-            dealt = epochs.deal(loop.begin().sizes, loop.worker, loop.minimum)
+            dealt = epochs.deal(loop.begin().plan.sizes, loop.worker, loop.minimum)
             assert dealt is not None, "the epoch has not ended"
-            loop.has_batch(dealt)
+            loop.has_batch(dealt.sizes, dealt.place)
             yield dealt.samples.astype(np.int64)
 
     def _trained(self, batch: Any) -> Any:
@@ -135,7 +141,7 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
         with tf.control_dependencies(there):
             weight, slots = tf.numpy_function(self._finish, [smallest], [tf.float64, tf.float32])
         weight.set_shape(())
-        slots.set_shape(self.loop.slots().shape)
+        slots.set_shape(self._loop.slots().shape)
         summed, rows = weighted_sums(gradients, weight, slots)
         tf.numpy_function(self._take, [rows], [])
         with summed_already(self.model.optimizer):
@@ -143,16 +149,16 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
 
     def _finish(self, gradient: Any) -> tuple[np.float64, Any]:
         del gradient
-        self.loop.finish(None if self._memory is None else self._memory.read())
+        self._loop.finish(None if self._memory is None else self._memory.read())
         assert self._epochs is not None
         self._epochs.advance()
         # Keras has divided the loss by the number of workers.
-        weight = self.loop.num_workers * self.loop.share
-        return np.float64(weight), self.loop.slots()
+        weight = self._loop.num_workers * self._loop.weight
+        return np.float64(weight), self._loop.slots()
 
     def _take(self, rows: Any) -> None:
         try:
-            self.loop.take(rows)
+            self._loop.take(rows)
         except Exception as failure:
             # Out of a graph it would come as an error of TensorFlow.
             self._failure = failure

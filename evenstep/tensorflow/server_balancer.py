@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from evenstep.tensorflow.summing import Gradient
 from evenstep.tensorflow.told import Told
 from evenstep.tensorflow.updating import wait_for
 from evenstep.tensorflow.vectors import Layout
-from evenstep.training.loop import Loop
+from evenstep.training.epochs import DealingOptions
+from evenstep.training.making import make_loop
+from evenstep.training.settings import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class ServerBalancer(Told):
@@ -36,21 +41,23 @@ class ServerBalancer(Told):
         patience: float = 60.0,
         device: str = "cpu",
         fewest: int = 1,
-        **settings: Any,
+        **options: Unpack[Options],
     ) -> None:
         self._layout = Layout(variables)
         self._line = ServerLine(address, token, worker, patience)
-        self.loop = Loop(
-            self._line, total, framework="tensorflow", device=device, fewest=fewest, **settings
+        self._loop = make_loop(
+            self._line, total, framework="tensorflow", device=device, fewest=fewest, **options
         )
-        self.loop.agree({"the number of parameters": self._layout.length})
+        self._loop.agree({"the number of parameters": self._layout.length})
 
-    def dataset(self, tensors: Any, map: Map | None = None, **how: Any) -> BalancedDataset:
+    def dataset(
+        self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]
+    ) -> BalancedDataset:
         """Return this worker's batches of some samples, as `Balancer.dataset` does.
 
         The parameters are pulled when a batch is asked for: that is this worker's own work.
         """
-        return BalancedDataset(self.loop, tensors, map, begun=self._pull, **how)
+        return BalancedDataset(self._loop, tensors, map, begun=self._pull, **how)
 
     def push(self, gradients: Sequence[Gradient]) -> None:
         """Push the gradients of the mean over this worker's batch, and wait for the update.
@@ -59,19 +66,19 @@ class ServerBalancer(Told):
         push has arrived: waiting for others comes after that.
         """
         wait_for(gradients)
-        self._line.push(self._layout.gradients(gradients, self.loop.share))
-        self.loop.finish()
-        rows = self._line.settle(self.loop.slots().ravel().astype(np.float64))
-        self.loop.take(rows.sum(axis=0).astype(np.float32))
+        self._line.push(self._layout.gradients(gradients, self._loop.weight))
+        self._loop.finish()
+        rows = self._line.settle(self._loop.slots().ravel().astype(np.float64))
+        self._loop.take(rows.sum(axis=0).astype(np.float32))
 
     def pull(self) -> None:
         """Give this worker's model the newest parameters, as for an evaluation."""
-        with self.loop.away():
+        with self._loop.away():
             self._pull()
 
     def close(self) -> None:
         """Leave the server, and print the summary."""
-        self.loop.close()
+        self._loop.close()
         self._line.close()
 
     def _pull(self) -> None:

@@ -16,4 +16,4 @@ class Told(told.Told):
 
         All workers must call it.
         """
-        average_buffers(model, self.loop)
+        average_buffers(model, self._loop)

@@ -1,7 +1,8 @@
 """The boundary between two iterations: the reports of one become the plan of the next.
 
-There are two kinds. `OwnBoundary`: every worker works out the same plan from everybody's reports.
-`CoordinatedBoundary`: a coordinator does, and the workers agree on which of its plans they use.
+`OwnBoundary`: every worker works out the same plan from everybody's reports. `CoordinatedBoundary`:
+a coordinator does, and the workers agree on which of its plans they use. An adapter whose workers
+exchange no reports has one of its own.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from numpy.typing import NDArray
 
 from evenstep.core.plan import Plan
 from evenstep.core.policy import Policy
-from evenstep.core.report import Reports
-from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.saved import Memory
 from evenstep.transports.slots import Row
@@ -23,11 +22,6 @@ from evenstep.transports.slots import Row
 
 class Boundary(Protocol):
     """Has the plan of the next iteration, which is the same on all workers."""
-
-    @property
-    def account(self) -> Account:
-        """What was reported so far."""
-        ...
 
     @property
     def first(self) -> int:
@@ -70,10 +64,6 @@ class Boundary(Protocol):
         """
         ...
 
-    def learn(self, reports: Reports, done: Exchanged) -> None:
-        """Learn from the reports about an iteration."""
-        ...
-
     def meet(self) -> None:
         """Do what all workers do together before an iteration begins."""
         ...
@@ -84,4 +74,16 @@ class Boundary(Protocol):
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Memory:
         """Take up a checkpoint, and return what it has on one of the workers."""
+        ...
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        ...
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        ...
+
+    def close(self, iteration: int) -> None:
+        """End the run log."""
         ...

@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -33,10 +34,10 @@ from evenstep.core.plan import Plan
 from evenstep.core.policy import Policy
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.errors import EvenstepError, StateFileError
-from evenstep.training.account import Account
+from evenstep.measure.timer import Clock
 from evenstep.training.exchanged import Exchanged
 from evenstep.training.meeting import Meeting
-from evenstep.training.patience import Patience
+from evenstep.training.recording import Account
 from evenstep.training.saved import Memory, last_reports, remembered, save_plan, saved_sizes
 from evenstep.transports.slots import WIDTH, Row, check_digests, read_rows
 
@@ -44,6 +45,11 @@ Away = Callable[[], AbstractContextManager[None]]
 """Makes a context in which the clock of this worker's own work stands still."""
 
 _log = logging.getLogger(__name__)
+
+LONGEST = 10.0
+"""Seconds: all workers come to a boundary together, so its plan comes soon or not at all. Process
+groups wait longer than this for a worker that does not come."""
+SHORTEST = 0.1
 
 
 class CoordinatedBoundary:
@@ -137,6 +143,18 @@ class CoordinatedBoundary:
         self.account.last_reports = last_reports(state, self.workers)
         return remembered(state, self.workers[worker])
 
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        self.account.note(iteration, text)
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self.account.summary.line()
+
+    def close(self, iteration: int) -> None:
+        """End the run log."""
+        self.account.close(iteration)
+
     def _hand_in(self, report: Report) -> None:
         """Trade a report for a plan, which may not come: there is one in use to go on with."""
         self._reached = report.iteration
@@ -170,6 +188,39 @@ class CoordinatedBoundary:
         }
         plans = self._known.values()
         return [plan for plan in plans if plan is not None and plan.total == self.plan.total]
+
+
+class Patience:
+    """Waits for a coordinator: half as long after a wait in vain, in full after one that was not.
+
+    >>> clock = iter([0.0, 8.0, 8.0, 8.5]).__next__
+    >>> patience = Patience(8.0, clock)
+    >>> with patience.wait() as seconds:
+    ...     seconds
+    8.0
+    >>> with patience.wait() as seconds:
+    ...     seconds
+    4.0
+    >>> patience.seconds
+    8.0
+    """
+
+    def __init__(self, timeout: float, clock: Clock = time.monotonic) -> None:
+        self._full = min(timeout, LONGEST)
+        self._clock = clock
+        self.seconds = self._full
+        """How long to wait the next time."""
+
+    @contextmanager
+    def wait(self) -> Iterator[float]:
+        """Yield how long to wait now, and see whether it was in vain."""
+        begun = self._clock()
+        try:
+            yield self.seconds
+        finally:
+            in_vain = self._clock() - begun >= self.seconds
+            halved = max(self.seconds / 2, min(SHORTEST, self._full))
+            self.seconds = halved if in_vain else self._full
 
 
 def _in_order(held: Held, workers: tuple[str, ...]) -> Plan | None:

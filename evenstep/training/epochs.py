@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -14,6 +14,18 @@ from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
 
 LENGTH = "dataset length"
+
+Divide = Callable[[Ints, Ints, int, int], tuple[Ints, Ints]]
+"""From samples, sizes, the smallest size and a worker to its samples and the sizes of all."""
+
+
+class DealingOptions(TypedDict, total=False):
+    """What a user may set about the order of samples, whatever the framework."""
+
+    shuffle: bool
+    seed: int
+    drop_last: bool
+    """Whether the last iteration of an epoch is left out where it is smaller."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +57,7 @@ class Epochs:
         drop_last: bool = False,
         fewest: int = 1,
     ) -> None:
-        require_whole("the number of samples", num_samples)
+        require_whole("the number of samples", num_samples, least=0)
         self.num_samples = num_samples
         self.total = total
         self._shuffle = shuffle
@@ -82,24 +94,20 @@ class Epochs:
         if epoch != self.epoch:
             self.epoch, self.position = epoch, 0
 
-    def deal(self, sizes: Ints, worker: int, minimum: int = 1, ahead: int = 0) -> Dealt | None:
+    def deal(self, sizes: Ints, worker: int, minimum: int = 1) -> Dealt | None:
         """Return a worker's part of the next iteration by the planned sizes of all workers.
 
-        With `ahead`, of so many iterations later; None after the end of the epoch.
+        None after the end of the epoch.
 
         >>> epochs = Epochs(6, total=4, shuffle=False)
         >>> epochs.deal(np.array([1, 3]), worker=1).samples.tolist()
         [2, 3, 1]
         """
-        position = self.position + ahead
-        if position >= len(self):
+        if self.position >= len(self):
             return None
-        samples = slice_of(self._order_of(self.epoch), position, self.total)
-        within = sizes_within(sizes, len(samples), max(minimum, self._fewest))
-        mine = deal(samples, within, worker)
-        if len(mine) == 0:
-            mine = borrow(samples, len(sizes), worker, self._fewest)
-        return Dealt(mine, within, (self.epoch, position))
+        samples = slice_of(self._order_of(self.epoch), self.position, self.total)
+        place = self.epoch, self.position
+        return deal_slice(samples, place, sizes, worker, minimum, self._fewest)
 
     def advance(self) -> None:
         """Go on to the next iteration of the epoch."""
@@ -134,6 +142,53 @@ class Epochs:
             )  # fmt: skip
             self._order = (epoch, order)
         return self._order[1]
+
+
+class ThroughEpochs:
+    """Goes through epochs, and can be told which, and where to go on."""
+
+    epochs: Epochs
+
+    def __len__(self) -> int:
+        """The number of iterations of an epoch."""
+        return len(self.epochs)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch; without it, epochs count themselves."""
+        self.epochs.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where in which epoch this is, for a checkpoint."""
+        return self.epochs.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a checkpoint was made, also with another number of workers."""
+        self.epochs.load_state_dict(state)
+
+
+def deal_slice(
+    samples: Ints,
+    place: tuple[int, int],
+    sizes: Ints,
+    worker: int,
+    minimum: int,
+    fewest: int,
+    divide: Divide | None = None,
+) -> Dealt:
+    """Return a worker's part of an iteration's samples by the planned sizes of all workers.
+
+    A worker without samples gets `fewest`, the smallest batch that it can run, borrowed at weight
+    0. Where `divide` is given, it divides the samples in its own way, about by the sizes.
+    """
+    least = max(minimum, fewest)
+    within = sizes_within(sizes, len(samples), least)
+    if divide is None:
+        mine = deal(samples, within, worker)
+    else:
+        mine, within = divide(samples, within, least, worker)
+    if len(mine) == 0:
+        mine = borrow(samples, len(sizes), worker, fewest)
+    return Dealt(mine, within, place)
 
 
 def check_place(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:

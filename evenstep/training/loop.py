@@ -2,7 +2,8 @@
 
 An adapter calls these four in every iteration. What the workers tell each other is a row per
 worker, which an adapter lets ride along with its gradients: it sums `slots()` over all workers,
-together with the weighted gradients, and hands the sum back to `take`.
+together with the weighted gradients, and hands the sum back to `take`. Where a device runs ahead of
+its host, the sum is handed to `arrive` instead, and read when a later iteration begins.
 """
 
 from __future__ import annotations
@@ -11,107 +12,112 @@ import atexit
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.coordinator import JobCoordinator
+from evenstep.core.arrays import Ints
 from evenstep.core.plan import Plan
 from evenstep.core.policy import Policy
-from evenstep.measure.timer import HostTimer, Timer
+from evenstep.measure.timer import Timer
+from evenstep.training.boundary import Boundary
 from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.exchanged import Exchanged
-from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
-from evenstep.training.making import make_boundary
+from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.iteration import Iteration
 from evenstep.training.meeting import Meeting, mean_over_workers, require_agreement
-from evenstep.training.names import introduce
-from evenstep.training.recording import Log
 from evenstep.training.reporting import Reporter
-from evenstep.training.settings import Settings, choose_predictor, choose_sizes
-from evenstep.training.sizes import check_sizes
-from evenstep.transports.slots import WIDTH, digest
+from evenstep.training.saved import Memory
+from evenstep.training.settings import Settings
+from evenstep.training.share import Share
+from evenstep.transports.slots import WIDTH, Row, digest
+
+Rows = NDArray[np.float32]
+"""The rows of all workers, one below the other."""
+
+Restart = Callable[[int, str], None]
+"""Ends this worker, so that the job continues without a straggler of this number and name."""
+
+
+@contextmanager
+def away_from(timer: Timer) -> Iterator[None]:
+    """Let the clock of this worker's own work stand still."""
+    timer.pause()
+    try:
+        yield
+    finally:
+        timer.resume()
 
 
 class Loop:
     """Balances the loops of workers that meet in a collective exchange of gradients.
 
-    The settings are those of `evenstep.pytorch.Balancer`. `device` is the kind of device that the
-    workers compute on; `lag` is how many exchanges later their rows are known, where a device runs
-    ahead of its host. All workers must make one.
+    `make_loop` makes one from what a user sets. `fewest` is the smallest batch that the model can
+    be trained on; `lag` is how many exchanges later their rows are known, where a device runs
+    ahead of its host; `column` travels behind the rows.
     """
 
     def __init__(
         self,
         meeting: Meeting,
-        total: int,
+        settings: Settings,
+        boundary: Boundary,
+        timer: Timer,
+        reporter: Reporter,
         *,
-        framework: str,
-        mode: str = "balanced",
-        shares: Sequence[float] | None = None,
-        policy: str | Policy[Any] | None = None,
-        predictor: str | None = None,
-        minimum: int | None = None,
-        maximum: int | Sequence[int] | None = None,
-        granularity: int | None = None,
-        coordinator: JobCoordinator | None = None,
-        log: Log | None = None,
-        name: str | None = None,
-        summary: bool = True,
-        warm_up: int = 2,
-        timer: Timer | None = None,
-        source: str = "measured",
-        device: str = "cpu",
         fewest: int = 1,
         lag: int = 0,
+        column: ExtraColumn | None = None,
+        restart: Restart | None = None,
+        summary: bool = True,
     ) -> None:
-        check_coordinator(coordinator)
+        self.meeting = meeting
         self.worker = meeting.worker
         self.num_workers = meeting.num_workers
-        self.total = total
+        self.settings = settings
         self.fewest = fewest
-        self.meeting = meeting
-        self.minimum, granularity = choose_sizes(
-            minimum, granularity, "advise", fewest, coordinator
-        )
-        settings = Settings(
-            total, mode, shares, policy, predictor, self.minimum, maximum, False, granularity,
-            "advise", warm_up,
-        )  # fmt: skip
-        require_agreement(settings.agreed() | agreed_job(coordinator, name), meeting)
-        if coordinator is not None:
-            settings = of_job(settings, coordinator, self.num_workers, fewest)
-        check_sizes(total, self.minimum, self.num_workers)
-        settings.check_retries(fewest)
-        members, device = introduce(meeting, name_in(coordinator, name), device)
-        chosen = settings.make_policy(device)
-        self.timer = timer or HostTimer()
-        self._boundary = make_boundary(
-            settings, chosen, members, coordinator, meeting, self.away, lag, log, source, framework
-        )
-        self._reporter = Reporter(
-            choose_predictor(chosen, predictor) if coordinator is None else None,
-            self.timer, warm_up, reads=bool(log) or chosen.uses_speeds,
-        )  # fmt: skip
-        self._cap = settings.limit_of(self.worker, self.num_workers)
-        self.iteration = self._boundary.first
+        self.timer = timer
+        self.column = column
+        self.cap = settings.limit_of(self.worker, self.num_workers)
+        """The largest batch that this worker can run, which travels with its reports."""
+        self._boundary = boundary
+        self._reporter = reporter
+        self._lag = lag
+        self._restart = restart
+        self.iteration = boundary.first
         """k: iterations that have been finished."""
         self._begun = time.perf_counter()
-        self._start = 0.0
-        self._plan = self._boundary.plan
-        self._sizes = np.zeros(self.num_workers, dtype=np.int64)
-        self._place: tuple[int, ...] = ()
-        self._row = np.zeros(WIDTH + self._boundary.slot_width, dtype=np.float32)
-        self._done: deque[Exchanged] = deque()
+        self._nothing = Share(np.zeros(self.num_workers, dtype=np.int64), self.worker)
+        self.now = self._before_the_first()
+        """The iteration under way, or the last one."""
+        self._row: Row = np.zeros(self.row_width, dtype=np.float32)
+        self._finished: Exchanged | None = None
+        self._arrived: deque[tuple[Exchanged, Callable[[], Rows]]] = deque()
         self._prints = summary and self.worker == 0
         atexit.register(self.close)
 
     @property
+    def total(self) -> int:
+        """X: samples of all workers in one iteration."""
+        return self.settings.total
+
+    @property
+    def minimum(self) -> int:
+        """The smallest batch size that a plan may give to a worker."""
+        return self.settings.minimum
+
+    @property
     def plan(self) -> Plan:
         """The plan of the current iteration: batch sizes of all workers."""
-        return self._plan
+        return self.now.plan
+
+    @property
+    def policy(self) -> Policy[Any]:
+        """The policy behind the plans."""
+        return self._boundary.policy
 
     @property
     def newest_plan(self) -> Plan:
@@ -126,111 +132,207 @@ class Loop:
     @property
     def samples(self) -> int:
         """x: samples of this worker in the current iteration; 0 where they are borrowed."""
-        return int(self._sizes[self.worker])
+        return self.now.batch.samples
 
     @property
-    def share(self) -> float:
+    def share(self) -> Share:
+        """What the gradients of the coming exchange are computed on."""
+        return self.now.share
+
+    @property
+    def weight(self) -> float:
         """``x_i / X``: what a mean gradient of this worker weighs in the sum over all workers."""
-        return self.samples / max(int(self._sizes.sum()), 1)
+        return self.share.weight
 
-    def begin(self) -> Plan:
-        """Begin an iteration: start the clock, and return the plan."""
+    @property
+    def row_width(self) -> int:
+        """Numbers in the row of each worker."""
+        extra = 0 if self.column is None else self.column.width
+        return WIDTH + self._boundary.slot_width + extra
+
+    def require_fewest(self, fewest: int) -> None:
+        """Let no batch be smaller than this; raises InvalidSetting where a plan would have one."""
+        self.fewest = max(self.fewest, fewest)
+        self.settings.check_retries(self.fewest)
+
+    def begin(self) -> Iteration:
+        """Begin an iteration: start the clock, learn from what has arrived, and plan."""
+        # Before anything else: what a slow worker needs for this is part of what it takes.
         self.timer.start()
-        self._start = time.perf_counter() - self._begun
+        start = time.perf_counter() - self._begun
+        kept = self._kept()
+        self._take_arrived(self._lag)
         self._boundary.meet()
-        self._plan = self._boundary.plan
-        return self._plan
+        straggler = self._boundary.straggler
+        if self._restart is not None and straggler is not None:
+            self._restart(straggler, self._boundary.workers[straggler])
+        self.now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
+        return self.now
 
-    def has_batch(self, dealt: Dealt, size: float | None = None) -> None:
-        """Take note of the batches of this iteration, and of where in the data they are.
+    def has_batch(
+        self,
+        sizes: Ints,
+        place: tuple[int, ...],
+        size: float | None = None,
+        importance: Ints | None = None,
+    ) -> None:
+        """Take note of the batches of all workers, and of where in the data they are.
 
         `size` is what this worker's batch is reported as, where it is other work than its samples
-        are, as when it is padded.
+        are, as when it is padded; `importance` is what gradients count for, if not for their
+        samples.
         """
-        self._sizes, self._place = dealt.sizes, dealt.place
+        self.now.batch, self.now.place = Share(sizes, self.worker, importance), place
         self.timer.batch(self.samples if size is None or self.samples == 0 else size)
+
+    def resume(self, iteration: Iteration, last: Iteration) -> None:
+        """Continue an iteration that the iterations of another loader, up to `last`, interrupted.
+
+        How much of the time was its own is not known any more.
+        """
+        if self.now is last and not iteration.is_done and iteration.number == self.iteration:
+            self.now = iteration
+            self.timer.start()
+            self.timer.batch(iteration.batch.samples)
+            self.timer.spoil()
+
+    def keep(self) -> None:
+        """Keep the gradients of this iteration for a later exchange: they accumulate."""
+        if not self.now.is_done:
+            self.timer.keep()
+            self.now.is_accumulated = True
 
     def finish(self, device_memory: float | None = None) -> None:
         """End this worker's own work: its gradients are ready, and nobody was waited for."""
-        self.timer.stop()
-        self._done.append(
-            Exchanged(self.iteration, self._plan, self._place, self._sizes, self._start)
-        )
-        self.iteration += 1
-        row = self._reporter.row(self._cap, device_memory, digest(self._plan, self._place))
-        self._row = np.concatenate((row, self._boundary.slot()))
-        self.timer.reported()
+        self._finished = self.stop()
+        self.report(device_memory)
 
-    def slots(self) -> NDArray[np.float32]:
+    def stop(self, iteration: Iteration | None = None) -> Exchanged:
+        """Stop the clock of the iteration's own work, and return what is exchanged of it."""
+        self.timer.stop()
+        ended = iteration or self.now
+        ended.is_done = True
+        sizes = ended.share.sizes
+        done = Exchanged(self.iteration, ended.plan, ended.place, sizes, ended.start)
+        self.iteration += 1
+        return done
+
+    def report(self, device_memory: float | None = None) -> Row:
+        """Return this worker's row about the iteration whose clock was stopped."""
+        hashed = digest(self.now.plan, self.now.place)
+        row = self._reporter.row(self.cap, device_memory, hashed)
+        extra = () if self.column is None else (self.column.slot(),)
+        self._row = np.concatenate((row, self._boundary.slot(), *extra))
+        self.timer.reported()
+        return self._row
+
+    def slots(self) -> Rows:
         """Return this worker's row in zeros, one row per worker, to be summed over all workers."""
-        rows = np.zeros((self.num_workers, len(self._row)), dtype=np.float32)
+        rows = np.zeros((self.num_workers, self.row_width), dtype=np.float32)
         rows[self.worker] = self._row
         return rows
 
-    def take(self, rows: NDArray[np.float32]) -> None:
-        """Take the sum of all workers' slots; in the order in which iterations were finished."""
-        shaped: NDArray[np.float32] = np.asarray(rows, dtype=np.float32)
-        shaped = shaped.reshape(self.num_workers, len(self._row))
-        self._boundary.take(shaped, self._done.popleft())
+    def take(self, rows: Rows) -> None:
+        """Take the sum of all workers' slots about the iteration that was finished last."""
+        assert self._finished is not None, "take follows finish"
+        shaped: Rows = np.asarray(rows, dtype=np.float32)
+        self._learn(self._finished, shaped.reshape(self.num_workers, self.row_width))
 
-    @contextmanager
-    def away(self) -> Iterator[None]:
-        """Do what is not this worker's own work."""
-        self.timer.pause()
-        try:
-            yield
-        finally:
-            self.timer.resume()
+    def arrive(self, done: Exchanged, read: Callable[[], Rows]) -> None:
+        """Keep the rows about an iteration, to be read when a later one begins."""
+        self._arrived.append((done, read))
+
+    def away(self) -> AbstractContextManager[None]:
+        """Return a context for what is not this worker's own work."""
+        return away_from(self.timer)
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        self._boundary.note(iteration, text)
 
     def agree(self, settings: Mapping[str, Any]) -> None:
         """Raise InvalidSetting, on all workers, unless all of them have the same settings."""
         require_agreement(settings, self.meeting)
 
-    def mean(self, value: float) -> float:
+    def mean(self, value: float, count: float | None = None) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
 
-        All workers must call it. It waits for all of them, which does not count as work.
+        With a `count`, it is the mean over all that is counted. All workers must call it. It waits
+        for all of them, which does not count as work.
         """
         with self.away():
-            return mean_over_workers(value, self.samples, self.meeting)
+            weight = self.samples if count is None else count
+            return mean_over_workers(value, weight, self.meeting)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""
+        self._take_arrived(self._lag)
         return self._boundary.state(self.iteration)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers."""
+    def load_state_dict(self, state: Mapping[str, Any]) -> Memory:
+        """Take up what a checkpoint had learned, also with another number of workers.
+
+        Returns what it has on this worker.
+        """
         known = self._boundary.restore(state, self.worker)
         if known.speed is not None:
             self._reporter.remember(known.speed)
-        self._done.clear()
+        self._finished = None
+        self._arrived.clear()
         self.iteration = int(state["iteration"])
-        self._plan = self._boundary.plan
+        self.now = self._before_the_first()
+        return known
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
-        return self._boundary.account.summary.line()
+        return self._boundary.summary()
 
     def close(self) -> None:
         """End what runs in the background, and print the summary; done at exit by itself."""
         atexit.unregister(self.close)
-        self._reporter.close()
-        self._boundary.account.close(self.iteration)
+        try:
+            if self.column is not None:
+                self.column.close()
+            self._reporter.close()
+            self._take_arrived(lag=0)
+        finally:
+            self._boundary.close(self.iteration)
         if self._prints:
             self._prints = False
             print(self.summary(), file=sys.stderr)
+
+    def _before_the_first(self) -> Iteration:
+        """Return what comes before the first iteration: one that is over, of no samples."""
+        nothing, plan = self._nothing, self._boundary.plan
+        return Iteration(self.iteration, plan, 0.0, nothing, nothing, is_done=True)
+
+    def _kept(self) -> Share:
+        """Return the batches so far whose gradients have not been exchanged."""
+        last = self.now
+        if last.is_done:
+            return self._nothing
+        return last.share if last.is_accumulated else last.kept
+
+    def _take_arrived(self, lag: int) -> None:
+        """Learn from the rows of all iterations that are new, but for the last `lag` of them."""
+        while len(self._arrived) > lag:
+            done, read = self._arrived.popleft()
+            self._learn(done, read())
+
+    def _learn(self, done: Exchanged, rows: Rows) -> None:
+        self._boundary.take(rows if self.column is None else self.column.cut(rows), done)
 
 
 def batches(loop: Loop, epochs: Epochs, size_of: Callable[[int], float] = float) -> Iterator[Dealt]:
     """Yield this worker's part of each iteration to the end of the epoch, beginning each.
 
-    `size_of` says what a batch of so many samples is reported as.
+    `size_of` returns the size that a batch of a number of samples is reported as.
     """
     while epochs.position < len(epochs):
-        plan = loop.begin()
+        plan = loop.begin().plan
         dealt = epochs.deal(plan.sizes, loop.worker, loop.minimum)
         assert dealt is not None, "the epoch has not ended"
-        loop.has_batch(dealt, size_of(len(dealt.samples)))
+        loop.has_batch(dealt.sizes, dealt.place, size_of(len(dealt.samples)))
         epochs.advance()
         yield dealt
     epochs.end()

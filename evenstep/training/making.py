@@ -1,19 +1,119 @@
-"""Making the boundary of a training: with plans of its own, or with those of a coordinator."""
+"""Making the loop of a worker from what its user sets: all workers together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.policy import Policy, even_sizes
 from evenstep.errors import EvenstepError, InvalidSetting
-from evenstep.training.account import Account
+from evenstep.measure.timer import HostTimer
 from evenstep.training.boundary import Boundary
 from evenstep.training.coordinated_boundary import Away, CoordinatedBoundary
-from evenstep.training.meeting import Meeting, tell
+from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
+from evenstep.training.loop import Loop, Restart, away_from
+from evenstep.training.meeting import Meeting, require_agreement, tell
+from evenstep.training.names import introduce
 from evenstep.training.own_boundary import OwnBoundary
-from evenstep.training.recording import Log, Recorder, make_recorder
-from evenstep.training.settings import Settings
+from evenstep.training.recording import Account, Log, Recorder, make_recorder
+from evenstep.training.reporting import Reporter
+from evenstep.training.settings import (
+    Options,
+    Settings,
+    check_names,
+    check_sizes,
+    choose_predictor,
+    choose_sizes,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def make_loop(
+    meeting: Meeting,
+    total: int,
+    *,
+    framework: str,
+    device: str = "cpu",
+    device_name: str | None = None,
+    fewest: int = 1,
+    lag: int = 0,
+    micro_batches: bool = False,
+    straggler: str = "advise",
+    rebuilds: int = 0,
+    common: Mapping[str, Any] | None = None,
+    check: Callable[[], None] | None = None,
+    column: ExtraColumn | None = None,
+    restart: Restart | None = None,
+    **options: Unpack[Options],
+) -> Loop:
+    """Return the loop of this worker; all workers must call it.
+
+    `options` are what a user may set in every framework; the others are an adapter's. `device` is
+    the kind of device that the workers compute on, `device_name` tells several of them apart.
+    `rebuilds` are iterations at the start whose times say nothing, in addition to `warm_up`.
+    `common` must be the same on all workers; after that, `check` refuses what does not fit.
+    """
+    settings = settle(
+        meeting, total, options, fewest=fewest, micro_batches=micro_batches, straggler=straggler,
+        common=common, check=check,
+    )  # fmt: skip
+    coordinator, log = options.get("coordinator"), options.get("log")
+    name = name_in(coordinator, options.get("name"))
+    members, device = introduce(meeting, name, device, device_name)
+    policy = settings.make_policy(device)
+    timer = options.get("timer") or HostTimer()
+    boundary = make_boundary(
+        settings, policy, members, coordinator, meeting, lambda: away_from(timer), lag, log,
+        options.get("source", "measured"), framework,
+    )  # fmt: skip
+    reporter = Reporter(
+        # A coordinator predicts for all workers.
+        choose_predictor(policy, settings.predictor) if coordinator is None else None,
+        timer, settings.warm_up + rebuilds, reads=bool(log) or policy.uses_speeds,
+    )  # fmt: skip
+    return Loop(
+        meeting, settings, boundary, timer, reporter, fewest=fewest, lag=lag, column=column,
+        restart=restart, summary=options.get("summary", True),
+    )  # fmt: skip
+
+
+def settle(
+    meeting: Meeting,
+    total: int,
+    options: Options,
+    *,
+    fewest: int,
+    micro_batches: bool = False,
+    straggler: str = "advise",
+    common: Mapping[str, Any] | None = None,
+    check: Callable[[], None] | None = None,
+) -> Settings:
+    """Return the settings of all workers, with those of a job; raise where something is wrong."""
+    check_names(options, Options.__optional_keys__)
+    coordinator = options.get("coordinator")
+    check_coordinator(coordinator)
+    minimum, granularity = choose_sizes(
+        options.get("minimum"), options.get("granularity"), straggler, fewest, coordinator
+    )
+    settings = Settings(
+        total, options.get("mode", "balanced"), options.get("shares"), options.get("policy"),
+        options.get("predictor"), minimum, options.get("maximum"), micro_batches, granularity,
+        straggler, options.get("warm_up", 2),
+    )  # fmt: skip
+    # Before anything else is checked: a worker that stops here alone leaves the others waiting.
+    job = agreed_job(coordinator, options.get("name"))
+    require_agreement({**settings.agreed(), **(common or {}), **job}, meeting)
+    if coordinator is not None:
+        settings = of_job(settings, coordinator, meeting.num_workers, fewest)
+    check_sizes(settings.total, settings.minimum, meeting.num_workers)
+    if check is not None:
+        check()
+    settings.check_retries(fewest)
+    return settings
 
 
 def make_boundary(
@@ -26,7 +126,7 @@ def make_boundary(
     delay: int,
     log: Log | None,
     source: str,
-    job: str = "ddp",
+    job: str,
 ) -> Boundary:
     """Return the boundary of these members; worker 0 writes the run log, if there is to be one.
 

@@ -10,16 +10,19 @@ from evenstep.errors import InvalidSetting
 from evenstep.training.meeting import Meeting, tell
 
 
-def introduce(meeting: Meeting, name: str | None, device: str) -> tuple[list[str], str]:
+def introduce(
+    meeting: Meeting, name: str | None, device: str, device_name: str | None = None
+) -> tuple[list[str], str]:
     """Return the names of all workers, and the kind of device that all of them plan for.
 
-    Where kinds differ, that is the first which is no CPU: all workers must choose one policy.
+    A worker without a name is called by its host and device. Where kinds of devices differ, it is
+    the first which is no CPU: all workers must choose one policy.
 
     >>> from evenstep.training.meeting import Alone
     >>> introduce(Alone(), "left", "cpu")
     (['left'], 'cpu')
     """
-    everybody = tell(meeting, [name, f"{platform.node()}/{device}", device])
+    everybody = tell(meeting, [name, f"{platform.node()}/{device_name or device}", device])
     given, found, devices = (list(each) for each in zip(*everybody, strict=True))
     kind = next((device for device in devices if device != "cpu"), "cpu")
     return choose_names(given, found), kind

@@ -12,13 +12,14 @@ from evenstep.core.plan import Plan
 from evenstep.core.planner import Planner
 from evenstep.core.policy import Policy
 from evenstep.core.report import Reports
-from evenstep.training.account import Account
 from evenstep.training.exchanged import Exchanged
+from evenstep.training.recording import Account
 from evenstep.training.saved import Memory, last_reports, remembered, restore, save
-from evenstep.training.straggler_watch import StragglerWatch
 from evenstep.transports.slots import Row, check_digests, read_rows
 
 _NOTHING: Row = np.zeros(0, dtype=np.float32)
+_PATIENCE = 10
+"""Boundaries at which the advice must have been the same before a job is restarted for it."""
 
 
 class OwnBoundary:
@@ -80,3 +81,35 @@ class OwnBoundary:
         self.account.last_reports = last_reports(state, self.workers)
         self._straggler = StragglerWatch()
         return remembered(state, self.workers[worker])
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        self.account.note(iteration, text)
+
+    def summary(self) -> str:
+        """Return in one line what balancing gained so far."""
+        return self.account.summary.line()
+
+    def close(self, iteration: int) -> None:
+        """End the run log."""
+        self.account.close(iteration)
+
+
+class StragglerWatch:
+    """Looks for a worker that the plans advise to remove, again and again."""
+
+    def __init__(self, patience: int = _PATIENCE) -> None:
+        self._patience = patience
+        self._worker: int | None = None
+        self._count = 0
+
+    def observe(self, plan: Plan) -> None:
+        """Take note of the advice of one more boundary."""
+        worker = plan.advice[0].worker if plan.advice else None
+        self._count = self._count + 1 if worker == self._worker else 1
+        self._worker = worker
+
+    @property
+    def found(self) -> int | None:
+        """The worker to go on without, once the advice has been the same for long enough."""
+        return self._worker if self._count >= self._patience else None

@@ -1,4 +1,4 @@
-"""Recording: worker 0 writes the run log, as it knows everybody's reports."""
+"""Recording: what was reported, for the summary and for the run log that worker 0 writes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import TypeVar
 import numpy as np
 
 from evenstep.core.arrays import Ints
+from evenstep.core.attribution import Attribution
 from evenstep.core.plan import Plan
 from evenstep.core.planner import Planner
 from evenstep.core.report import Reports
 from evenstep.policies import short_form
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.runlog.loggers import Logger
+from evenstep.training.exchanged import Exchanged
+from evenstep.training.summary import Summary
 
 T = TypeVar("T")
 
@@ -86,6 +89,40 @@ class Recorder:
         for logger in self._loggers:
             _works(logger, lambda logger: logger.close())
         self._writers, self._loggers = [], []
+
+
+class Account:
+    """Takes every iteration's reports, wherever the plans come from."""
+
+    def __init__(self, even: Ints, recorder: Recorder | None) -> None:
+        self.summary = Summary(even)
+        self.last_reports: Reports | None = None
+        self._recorder = recorder
+        self._attribution: Attribution[Exchanged] = Attribution()
+
+    def add(self, reports: Reports, done: Exchanged) -> None:
+        """Take the reports at the end of an iteration, which is added once its times are known."""
+        self.last_reports = reports
+        for complete, iteration in self._attribution.add(reports, done):
+            self._add(complete, iteration)
+
+    def _add(self, reports: Reports, done: Exchanged) -> None:
+        self.summary.observe(reports, done.plan)
+        if self._recorder is not None:
+            self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
+
+    def note(self, iteration: int, text: str) -> None:
+        """Write into the run log, where there is one, what happened before an iteration."""
+        if self._recorder is not None:
+            self._recorder.note(iteration, text)
+
+    def close(self, iteration: int) -> None:
+        """Add what still waits for times that will not come, and end the run log."""
+        for reports, done in self._attribution.rest():
+            self._add(reports, done)
+        recorder, self._recorder = self._recorder, None
+        if recorder is not None:
+            recorder.close(iteration)
 
 
 def _works(output: T, act: Callable[[T], None]) -> bool:

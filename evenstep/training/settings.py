@@ -2,19 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.planner import Planner
+from evenstep.core.settings import require_whole
 from evenstep.errors import InvalidSetting
+from evenstep.measure.timer import Timer
 from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy
 from evenstep.policies.default import default_policy
 from evenstep.predictors import DEFAULT_PREDICTOR, Predictor, make_predictor
-from evenstep.training.sizes import maxima_of
+from evenstep.training.recording import Log
 
 MODES = ("balanced", "static", "observe", "off")
+
+
+class SizeOptions(TypedDict, total=False):
+    """Options of the balancers of all frameworks, also of those that do not measure."""
+
+    shares: Sequence[float] | None
+    """Fixed proportions of the batch sizes, one per worker."""
+    minimum: int | None
+    """The smallest batch size of a worker."""
+    maximum: int | Sequence[int] | None
+    """The largest batch size: one for all workers, or one for each."""
+    summary: bool
+    """Whether worker 0 prints at the end what balancing gained."""
+
+
+class LoopOptions(SizeOptions, total=False):
+    """Options of the balancers that measure batch processing times."""
+
+    mode: str
+    """`balanced`, `static` (with `shares`), `observe` or `off`."""
+    policy: str | Policy[Any] | None
+    predictor: str | None
+    coordinator: JobCoordinator | None
+    """The client of a manager, which makes the plans."""
+    log: Log | None
+    """The run log that worker 0 writes, or a list of run logs and loggers."""
+    name: str | None
+    """What this worker is called; its host and device by default."""
+    warm_up: int
+    """Iterations at the start whose times are not reported."""
+    timer: Timer | None
+    source: str
+    """What a run log says about its times: `measured` or `emulated`."""
+
+
+class Options(LoopOptions, total=False):
+    """Options of the balancers whose batches may have any size."""
+
+    granularity: int | None
+    """What batch sizes are multiples of."""
+
+
+def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise InvalidSetting where an option has a name that is not known.
+
+    >>> check_names({"polcy": "even"}, ["policy", "mode"])
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: settings of a balancer must be arguments of its own or among
+    mode, policy, got 'polcy'
+    """
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise InvalidSetting(
+            "settings of a balancer must be arguments of its own or among "
+            f"{', '.join(sorted(known))}, got {unknown!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -148,3 +206,26 @@ def choose_predictor(policy: Policy[Any], predictor: str | None) -> Predictor | 
     if predictor is None and not policy.uses_speeds:
         return None
     return make_predictor(predictor or DEFAULT_PREDICTOR, num_workers=1)
+
+
+def check_sizes(total: int, minimum: int, num_workers: int) -> None:
+    """Raise InvalidSetting unless every worker can have a batch."""
+    require_whole("total", total)
+    require_whole("minimum", minimum, least=0)
+    if total < num_workers * max(minimum, 1):
+        raise InvalidSetting(
+            f"total must be at least {max(minimum, 1)} for each of {num_workers} workers, "
+            f"got {total}"
+        )
+
+
+def maxima_of(maximum: int | Sequence[int] | None, num_workers: int) -> list[int] | None:
+    """Return every worker's largest batch size, from one for all or one for each."""
+    if maximum is None:
+        return None
+    maxima = [maximum] * num_workers if isinstance(maximum, int) else list(maximum)
+    if len(maxima) != num_workers:
+        raise InvalidSetting(f"maximum must be one per worker ({num_workers}), got {len(maxima)}")
+    for worker, most in enumerate(maxima):
+        require_whole(f"maximum of worker {worker}", most)
+    return maxima

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from evenstep.core.gradient_weight import gradient_weight
 from evenstep.engines.optimizers import make_optimizer
 from evenstep.engines.parameter_server import ParameterServer, Shard
-from evenstep.engines.sharding import Layout, deal_to_shards, gradient_weight
+from evenstep.engines.sharding import Layout, deal_to_shards
 from evenstep.errors import InvalidSetting
 
 SHAPES = [(7, 3), (2,), (11,), (4, 4), (1,)]
@@ -167,7 +168,6 @@ def test_shards_hold_every_tensor_once_and_about_as_much(seed):
 def test_weights_of_all_workers_add_up_to_their_number():
     sizes = (5, 20, 39)
     assert sum(gradient_weight(x, 64, 3) for x in sizes) == pytest.approx(3)
-    assert [gradient_weight(x, 64, 3, weighted=False) for x in sizes] == [1.0, 1.0, 1.0]
 
 
 @pytest.mark.parametrize(

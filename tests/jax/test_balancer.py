@@ -129,7 +129,7 @@ def test_a_checkpoint_in_mid_epoch_is_taken_up(workers):
 
 def chosen_by_default():
     with balanced(8, bucket=2) as balancer:
-        return type(balancer.loop._boundary.policy).__name__
+        return type(balancer._loop.policy).__name__
 
 
 def test_default_policy_is_that_of_the_device(workers):

@@ -9,7 +9,7 @@ from evenstep.engines.simulation import Setup
 from evenstep.manager.settings import Settings as JobSettings
 from evenstep.policies.default import default_policy
 from evenstep.predictors import BestOf
-from evenstep.training.loop import Loop
+from evenstep.training.making import make_loop
 from evenstep.training.meeting import Alone
 from evenstep.training.settings import choose_policy, choose_predictor
 
@@ -25,9 +25,9 @@ def test_proportional_needs_cpus_and_usage(device, reads_usage):
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "mxnet"])
 @pytest.mark.parametrize(("device", "expected"), [("cpu", "Proportional"), ("gpu", "EqualFinish")])
 def test_loops_follow_the_rule(framework, device, expected):
-    loop = Loop(Alone(), 8, framework=framework, device=device, summary=False)
+    loop = make_loop(Alone(), 8, framework=framework, device=device, summary=False)
     loop.close()
-    assert type(loop._boundary.policy).__name__ == expected
+    assert type(loop.policy).__name__ == expected
 
 
 def test_predictor_of_the_default_policy_is_best_of():

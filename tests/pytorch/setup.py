@@ -73,14 +73,14 @@ def exchange(balancer: Balancer) -> None:
 def note_reports(balancer: Balancer) -> list[tuple[Reports, Any]]:
     """Return a list that fills with the reports, and what they are of, as they are learned."""
     noted: list[tuple[Reports, Any]] = []
-    boundary = balancer._boundary
+    boundary: Any = balancer._loop._boundary
     learn = boundary.learn
 
     def note(reports: Reports, done: Any) -> None:
         noted.append((reports, done))
         learn(reports, done)
 
-    boundary.learn = note  # type: ignore[method-assign]
+    boundary.learn = note
     return noted
 
 
@@ -88,7 +88,7 @@ def visited(balancer: Balancer, loader: Any) -> list[list[int]]:
     """Run an epoch and return the samples of this worker, iteration by iteration."""
     batches = []
     for indices, _ in loader:
-        weightless = balancer._exchange.share.samples == 0
+        weightless = balancer._loop.share.samples == 0
         batches.append([] if weightless else indices.tolist())
         exchange(balancer)
     return batches

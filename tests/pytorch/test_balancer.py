@@ -103,7 +103,7 @@ def test_policies_go_by_name(workers, policy):
 
 def chosen_by_default():
     with balanced(60) as balancer:
-        return type(balancer._boundary.policy).__name__
+        return type(balancer._loop.policy).__name__
 
 
 def test_default_policy_is_that_of_the_device(workers):
@@ -160,7 +160,7 @@ def benched():
         for samples, _ in balancer.loader(data(8 * 2)):
             sizes.append(len(samples))
             model(samples).sum().backward()
-        return sizes, balancer._exchange.share.samples
+        return sizes, balancer._loop.share.samples
 
 
 def test_benched_worker_borrows_as_many_samples_as_batch_norm_needs(workers):
@@ -171,8 +171,9 @@ def behind(num_iterations):
     """Stand in for a device that runs ahead: plans hold one iteration later."""
     table = [(1, 11), (2, 10), (3, 9), (4, 8), (5, 7)]
     with balanced(12, policy=cycle(*table)) as balancer:
-        assert isinstance(balancer._boundary, OwnBoundary)
-        balancer._exchange._lag = balancer._boundary.core.delay = 1
+        boundary = balancer._loop._boundary
+        assert isinstance(boundary, OwnBoundary)
+        balancer._loop._lag = boundary.core.delay = 1
         noted = note_reports(balancer)
         sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]
         at = [done.iteration for _, done in noted]
@@ -316,6 +317,7 @@ def mistake(which):
         "hook": (8, {"comm_hook": default_hooks.allreduce_hook}),
         "policy": (8, {"policy": "fastest"}),
         "predictor": (8, {"predictor": "crystal_ball"}),
+        "unknown": (8, {"polcy": "even"}),
     }
     total, settings = arguments.get(which, (8, {}))
     balancer = Balancer(model, total, summary=False, **settings)
@@ -335,6 +337,7 @@ def mistake(which):
             "out of order": {"in_order": False, "num_workers": 1},
             "distributed sampler": {"sampler": DistributedSampler(Indices(20))},
             "prefetch": {"prefetch_factor": 2},
+            "unknown loading": {"shufle": False},
         }
         samples = Indices(7) if which == "nothing to do" else sets.get(which, Indices(20))
         balancer.loader(samples, **loading.get(which, {}))
@@ -356,6 +359,7 @@ MISTAKES = {
     "hook": "comm_hook must be (state, hook), got <function allreduce_hook",
     "policy": "policy must be one of even",
     "predictor": "predictor must be one of ",
+    "unknown": "summary, timer, warm_up, got 'polcy'",
     "not wrapped": "the model must be wrapped in DistributedDataParallel, got Sequential",
     "no process group": "a process group must be there first: start the script with torchrun",
     "two balancers": "a model can have one Balancer, and this one has one already",
@@ -370,6 +374,7 @@ MISTAKES = {
     "out of order": "in_order must be True",
     "distributed sampler": "the sampler must order the whole data set",
     "prefetch": "prefetch_factor option could only be specified in multiprocessing",
+    "unknown loading": "unexpected keyword argument 'shufle'",
 }
 
 
@@ -377,7 +382,8 @@ MISTAKES = {
 def test_mistake_is_found_before_the_first_iteration_on_all_workers(workers, which):
     for failure in workers.failures(mistake, which=which):
         assert MISTAKES[which] in failure.message
-        assert failure.kind in ("InvalidSetting", "InfeasibleLimits") or which == "prefetch"
+        ours = ("InvalidSetting", "InfeasibleLimits")
+        assert failure.kind in ours or which in ("prefetch", "unknown loading")
 
 
 def logged(path, mode):

@@ -147,7 +147,7 @@ def recalibrate():
                 # This iteration is not over: its weight is that of its own batch.
                 assert balancer.plan is not plan
             weighed = balancer.weigh(model(torch.ones(2, FEATURES)).mean())
-            assert balancer._now.batch.samples == len(indices)
+            assert balancer._loop.now.batch.samples == len(indices)
             weighed.backward()
         return seen, plans
 

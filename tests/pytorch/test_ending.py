@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.handed import _MOMENT, Handed
 from evenstep.pytorch.hooking import _Kept
+from evenstep.training.loop import Loop
 from tests.pytorch.setup import data, net
 
 
@@ -59,14 +60,15 @@ def train_and_watch(counts):
     model = DistributedDataParallel(net(torch.float64), bucket_cap_mb=0.0005)
     balancer = Balancer(model, 16, summary=False)
     types = []
-    watch = balancer._handed.watch
-    balancer._handed.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
+    handed = balancer._meeting.handed
+    watch = handed.watch
+    handed.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
     for samples, labels in balancer.loader(data(32, torch.float64)):
         loss = F.cross_entropy(model(samples), labels)
         (balancer.weigh(loss, len(labels)) if counts else loss).backward()
     balancer.mean(1.0)
     balancer.close()
-    return set(types), balancer._handed.wait(patience=20)
+    return set(types), handed.wait(patience=20)
 
 
 @pytest.mark.distributed
@@ -103,13 +105,13 @@ def drop_only_the_balancer():
     model = DistributedDataParallel(net(torch.float64))
     balancer = Balancer(model, 16, summary=False)
     batches = list(balancer.loader(data(16, torch.float64)))
-    dropped = weakref.ref(balancer)
+    dropped = weakref.ref(balancer._loop)
     del balancer
     gc.collect()
     for samples, labels in batches:
         F.cross_entropy(model(samples), labels).backward()
     # What runs in its background must not run on in the tests that follow.
-    cast(Balancer, dropped()).close()
+    cast(Loop, dropped()).close()
     return model.module[0].weight.grad is not None
 
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.core.arrays import frozen
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.exchange import Share
+from evenstep.training.share import Share
 from tests.pytorch.setup import (
     balanced,
     cycle,
@@ -231,7 +231,7 @@ def skipped_while_accumulating():
                 loss = cross_entropy(model(samples), labels)
                 if i == 0:
                     loss.backward()
-        return balancer._exchange.share.sizes.tolist()
+        return balancer._loop.share.sizes.tolist()
 
 
 def test_batches_without_a_backward_pass_do_not_weigh(workers):

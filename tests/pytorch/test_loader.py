@@ -100,7 +100,7 @@ def few_samples(table, num_samples, **settings):
     found = []
     with balanced(TOTAL, net(batch_norm=True), policy=cycle(*table), **settings) as balancer:
         for indices, _ in balancer.loader(Indices(num_samples)):
-            found.append((len(indices), balancer._exchange.share.samples))
+            found.append((len(indices), balancer._loop.share.samples))
             exchange(balancer)
     return found
 
@@ -174,8 +174,8 @@ def structures(num_workers, custom):
         return [sample["int"] for sample in samples]
 
     with balanced(TOTAL, policy=cycle(*TABLE)) as balancer:
-        settings = {"collate_fn": collate} if custom else {}
-        loader = balancer.loader(Structured(), num_workers=num_workers, **settings)
+        collate_fn = collate if custom else None
+        loader = balancer.loader(Structured(), num_workers=num_workers, collate_fn=collate_fn)
         batches = []
         for batch in loader:
             batches.append(batch)
@@ -286,9 +286,10 @@ def test_resuming_in_mid_epoch_visits_the_rest_with_the_same_plans(workers, sett
 def left_early(how, num_workers=0, persistent=False):
     """Leave epochs in all ways but the last batch; return the samples of each pass."""
     passes = []
-    settings = {"persistent_workers": True} if persistent else {}
     with balanced(TOTAL, policy=cycle(*TABLE)) as balancer:
-        loader = balancer.loader(Indices(36), num_workers=num_workers, **settings)
+        loader = balancer.loader(
+            Indices(36), num_workers=num_workers, persistent_workers=persistent
+        )
         if how == "peek" and balancer.worker == 0:
             next(iter(loader))
         for number in range(3):

@@ -199,7 +199,7 @@ def scripted(holdings, blocking, lag=0):
     name = f"w{dist.get_rank()}"
     coordinator = Scripted(name, dist.get_world_size(), blocking, holdings[dist.get_rank()])
     with balanced(TOTAL, coordinator=coordinator) as balancer:
-        balancer._exchange._lag = lag
+        balancer._loop._lag = lag
         return trained(balancer, len(holdings[0]))
 
 

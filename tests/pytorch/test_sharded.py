@@ -120,7 +120,7 @@ def visit(num_workers):
         epochs: list[list[int]] = [[], []]
         for epoch in epochs:
             for indices, _ in loader:
-                epoch += indices.tolist() if balancer._now.batch.samples else []
+                epoch += indices.tolist() if balancer._loop.now.batch.samples else []
                 step(balancer, model)
         return epochs
 
@@ -320,7 +320,8 @@ def mistake(which):
             ShardedBalancer(model, 8)
         if which == "no batch":
             balancer.weigh(torch.ones(()))
-        balancer.loader(data(20), **({"batch_size": 4} if which == "batch size" else {}))
+        unknown: Any = {"batch_size": 4} if which == "batch size" else {}
+        balancer.loader(data(20), **unknown)
     finally:
         balancer.close()
 

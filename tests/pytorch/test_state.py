@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from evenstep.training.own_boundary import OwnBoundary
 from tests.pytorch.setup import Indices, balanced, exchange
 from tests.pytorch.test_balancer import Emulated
 
@@ -74,7 +75,9 @@ def predictions(state, names):
         for _ in balancer.loader(Indices(TOTAL)):
             exchange(balancer)
         balancer.state_dict()
-        reports = balancer._boundary.account.last_reports
+        boundary = balancer._loop._boundary
+        assert isinstance(boundary, OwnBoundary)
+        reports = boundary.account.last_reports
         assert reports is not None
         return reports.speeds
 

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from evenstep.core.plan import Advice, Plan
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.straggler import check_straggler
-from evenstep.training.straggler_watch import StragglerWatch
+from evenstep.training.own_boundary import StragglerWatch
 from tests.pytorch.setup import balanced, data, model_of
 from tests.pytorch.test_balancer import Emulated
 

@@ -132,7 +132,7 @@ def extra_exchanges():
         for samples, _ in balancer.loader(data(TOTAL * 3)):
             model(samples).sum().backward()
             model(samples).mean().backward()
-            waiting = len(balancer._exchange._arrived)
+            waiting = len(balancer._loop._arrived)
         balancer.close()
         return waiting, [(done.iteration, bool(got.observed.all())) for got, done in noted]
 

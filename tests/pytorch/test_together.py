@@ -159,7 +159,7 @@ def resume(maximum):
         balancer.load_state_dict(state)
         again = balancer.state_dict()["reports"]
         first = [len(samples) for samples, _ in balancer.loader(data(16))]
-        return first, again, balancer._limit.size
+        return first, again, balancer._gradients._limit.size
 
 
 def test_resumed_plan_keeps_to_the_limits_of_now_and_remembers_those_of_then(workers):

@@ -14,26 +14,29 @@ from evenstep.core.arrays import Floats
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.local_loader import LocalLoader
-from evenstep.pytorch.local_migration import Lent, LocalMigration
+from evenstep.pytorch.local_migration import LocalMigration
 from evenstep.pytorch.local_source import Everybody, Snapshot
-from evenstep.pytorch.rider import Seat
 from tests.pytorch_partitions.test_units import CAPS, SIZES, Fake
 
 
 class FirstOfTwo:
-    """The balancer of the first of two workers, whose batches are three times as large."""
+    """The loop of the first of two workers, whose batches are three times as large."""
+
+    now = None
 
     def __init__(self) -> None:
         self.worker, self.total, self.fewest, self.iteration = 0, 8, 1, 0
         self.newest_plan = SimpleNamespace(sizes=np.array([6, 2]))
+        self.meeting, self.away = Twins(), nullcontext
+        self.spoilt: list[str] = []
+        self.timer = SimpleNamespace(spoil=lambda: self.spoilt.append("time"))
 
     def begin(self) -> Any:
         return SimpleNamespace(number=self.iteration, plan=self.newest_plan)
 
-    def interrupted(self) -> None: ...
-    def go_on(self, iteration: Any, last: Any) -> None: ...
+    def resume(self, iteration: Any, last: Any) -> None: ...
     def has_batch(self, *told: Any, **more: Any) -> None: ...
-    def average_buffers(self) -> None: ...
+    def note(self, iteration: int, text: str) -> None: ...
 
 
 class Changing:
@@ -56,25 +59,21 @@ class Twins:
 
 def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, list[str]]:
     """Train until a migration has ended, and look at a batch; return whose time was spoilt, too."""
-    balancer: Any = FirstOfTwo()
+    loop: Any = FirstOfTwo()
     fake: Any = Fake()
     source: Any = Changing()
-    spoilt: list[str] = []
     migration = LocalMigration(MigrationRule(threshold=1.0), SIZES, CAPS, fake, fake)
     snapshot = Snapshot(TensorDataset(torch.arange(40)), 40, 2, 80)
     everybody = Everybody(SIZES, np.array([2, 4]), CAPS, "")
-    lent = Lent(
-        Seat(), nullcontext, lambda: spoilt.append("time"), lambda iteration, text: None, Twins()
-    )
-    loader = LocalLoader(balancer, source, snapshot, everybody, lent, migration)
+    loader = LocalLoader(loop, lambda: None, source, snapshot, everybody, migration)
     while loader.num_migrations == 0:
         for _ in loader:
-            balancer.iteration += 1
+            loop.iteration += 1
     fake.outcome = outcome
     migration.hear(np.array([migration.say(), 0.0]))
-    assert spoilt == []
+    assert loop.spoilt == []
     next(iter(loader))
-    return loader, migration, spoilt
+    return loader, migration, loop.spoilt
 
 
 def test_who_looks_does_not_forget_that_a_migration_has_failed():

@@ -1,4 +1,4 @@
-"""What decides under a training, without one: the rider, and the background processes."""
+"""What decides under a training, without one: the extra column, and the background processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.background_processes import MigrationProcess, Serving
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import LocalSource
-from evenstep.pytorch.rider import Seat
+from evenstep.training.extra_column import ExtraColumn
 from tests.pytorch_partitions.partitions import make
 
 SIZES, CAPS = np.array([40, 40]), np.array([80, 80])
@@ -144,11 +144,11 @@ def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_pa
     assert source.read().size == 5
 
 
-def test_a_seat_is_for_one():
+def test_an_extra_column_is_for_one():
     rows = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, -6.0]], dtype=np.float32)
-    seat, (rider, _) = Seat(), two_workers(Fake())
-    assert seat.slot().tolist() == [0]
-    assert seat.cut(rows).tolist() == [[1, 2], [4, 5]]
-    seat.take(rider)
+    column, (user, _) = ExtraColumn(), two_workers(Fake())
+    assert column.slot().tolist() == [0]
+    assert column.cut(rows).tolist() == [[1, 2], [4, 5]]
+    column.take(user)
     with pytest.raises(InvalidSetting, match="a second one"):
-        seat.take(rider)
+        column.take(user)

@@ -73,7 +73,7 @@ def fit(strategy, how):
     """Train on two workers; return what came of it."""
     model, noting = compiled(strategy, how)
     balancer = FitBalancer(model, TOTAL, policy=cycle(*TABLE), summary=False)
-    noted = note_reports(balancer.loop)
+    noted = note_reports(balancer._loop)
     samples = balancer.dataset(data(NUM_SAMPLES), seed=3)
     history = model.fit(
         samples, epochs=EPOCHS, callbacks=[balancer], verbose=0, shuffle=False
@@ -123,7 +123,7 @@ def beside_a_slow_colleague(strategy):
     factors = [1]
     model, _ = compiled(strategy, seconds=lambda: WORK * (factors[-1] if worker == 1 else 1))
     balancer = FitBalancer(model, TOTAL, policy=cycle((8, 8)), summary=False)
-    noted = note_reports(balancer.loop)
+    noted = note_reports(balancer._loop)
     samples = balancer.dataset(data(TOTAL * 7))
     for factor in (1, 8):
         factors.append(factor)
@@ -153,7 +153,7 @@ def afterwards(strategy):
     second.close()
     free = "apply" not in vars(model.optimizer) and "train_step" not in vars(model)
     mean = model.layers[0].moving_mean.numpy().tolist()
-    return second.loop.iteration, second.state_dict()["epochs"]["epoch"], free, mean
+    return second._loop.iteration, second.state_dict()["epochs"]["epoch"], free, mean
 
 
 def test_a_state_is_taken_up_and_a_model_is_free_again(cluster):

@@ -105,7 +105,7 @@ def visited(strategy, shuffle=True, table=TABLE, **settings):
         for _ in range(2):
             for samples in dataset:
                 plans.append(balancer.plan.sizes.tolist())
-                seen.append(samples.numpy().tolist() if balancer.loop.samples else [])
+                seen.append(samples.numpy().tolist() if balancer._loop.samples else [])
                 exchange(balancer)
         return seen, plans
 
@@ -153,7 +153,7 @@ def mapped(strategy):
         dataset = balancer.dataset((np.arange(NUM_SAMPLES), words), map=make, shuffle=False)
         seen: list[tuple[float, bytes]] = []
         for samples, made in dataset:
-            assert len(samples) == balancer.loop.samples
+            assert len(samples) == balancer._loop.samples
             seen += zip(samples[:, 1].numpy().tolist(), made.numpy().tolist(), strict=True)
             exchange(balancer)
         return seen, [str(spec.shape) for spec in dataset.element_spec]
@@ -195,7 +195,7 @@ WORK = 0.05
 def beside_a_slow_colleague(strategy):
     """Return typical times of both workers, with equal work and with one that takes much longer."""
     with balanced(strategy, TOTAL, policy=cycle((8, 8))) as balancer:
-        noted = note_reports(balancer.loop)
+        noted = note_reports(balancer._loop)
         dataset = balancer.dataset(np.arange(TOTAL * 7))
         for factor in (1, 8):
             for _ in dataset:

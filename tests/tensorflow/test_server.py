@@ -114,7 +114,7 @@ WORK, TRANSFER = 0.05, 0.15
 def timed(strategy, address):
     """Return typical times: of equal work, of a slow colleague, and of slow pulls and pushes."""
     with pushing(strategy, address, mode="off") as (_, balancer):
-        noted = note_reports(balancer.loop)
+        noted = note_reports(balancer._loop)
         gradients = [tf.zeros(v.shape, tf.float64) for v in balancer._layout.variables]
         dataset = balancer.dataset(np.arange(TOTAL * 6))
         line = balancer._line

@@ -10,7 +10,8 @@ from evenstep.manager.settings import Settings
 from evenstep.predictors import Ema
 from evenstep.runlog import read
 from evenstep.training.epochs import Epochs
-from evenstep.training.loop import Loop, batches
+from evenstep.training.loop import batches
+from evenstep.training.making import make_loop
 from evenstep.training.meeting import Alone
 from evenstep.training.reporting import Reporter
 from tests.training.cycle import cycle
@@ -65,7 +66,7 @@ def test_a_speed_is_learned_with_the_usage_at_the_start_of_its_iteration(
 
 
 def train(meeting, path, timers):
-    loop = Loop(
+    loop = make_loop(
         meeting, 12, framework="threads", summary=False, policy=cycle(*SIZES), warm_up=0,
         timer=timers[meeting.worker](lambda ended: 100.0 * ended), log=str(path),
     )  # fmt: skip
@@ -113,7 +114,7 @@ class Manager:
 @pytest.mark.parametrize(("make_timer", "late"), [(SpeedTimer, 0), (LateTimer, 1)])
 def test_a_report_to_a_manager_says_which_iteration_was_measured(make_timer, late):
     manager = Manager()
-    loop = Loop(
+    loop = make_loop(
         Alone(), 12, framework="threads", summary=False, coordinator=manager, warm_up=0,
         timer=make_timer(lambda ended: 100.0 * ended),
     )  # fmt: skip

@@ -1,15 +1,22 @@
 """The loop of a worker: the same promises for every framework that is built on it."""
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from evenstep.core.arrays import Floats
+from evenstep.core.plan import Advice
 from evenstep.errors import DivergedPlans, InvalidSetting
 from evenstep.runlog import read
 from evenstep.training.epochs import Epochs
-from evenstep.training.loop import Loop, batches
+from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.loop import batches
+from evenstep.training.making import make_loop
 from evenstep.training.meeting import Alone, require_agreement, tell
+from tests.training.cycle import Cycle, cycle
 from tests.training.threads import ThreadMeeting, together
 from tests.training.timers import SpeedTimer
 
@@ -18,7 +25,7 @@ TOTAL = 70
 
 
 def train(meeting: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
-    loop = Loop(
+    loop = make_loop(
         meeting, TOTAL, framework="threads", summary=False,
         timer=SpeedTimer(SPEEDS[meeting.worker]), **settings,
     )  # fmt: skip
@@ -29,7 +36,7 @@ def train(meeting: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
             loop.finish()
             rows = loop.meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0)
             loop.take(rows)
-            seen.append((dealt.samples, dealt.sizes, loop.share))
+            seen.append((dealt.samples, dealt.sizes, loop.weight))
     loop.close()
     return seen, loop
 
@@ -66,7 +73,7 @@ def test_the_run_log_has_every_iteration(tmp_path):
 
 def test_who_goes_through_other_samples_is_found_out():
     def work(meeting):
-        loop = Loop(meeting, TOTAL, framework="threads", summary=False)
+        loop = make_loop(meeting, TOTAL, framework="threads", summary=False)
         epochs = Epochs(500, TOTAL)
         epochs.set_epoch(meeting.worker)
         for _ in batches(loop, epochs):
@@ -80,7 +87,7 @@ def test_who_goes_through_other_samples_is_found_out():
 
 def test_settings_must_be_the_same_on_all_workers():
     def work(meeting):
-        Loop(meeting, 60 + meeting.worker, framework="threads", summary=False)
+        make_loop(meeting, 60 + meeting.worker, framework="threads", summary=False)
 
     with pytest.raises(InvalidSetting, match="total must be the same on all workers, got 60"):
         together(2, work)
@@ -88,7 +95,9 @@ def test_settings_must_be_the_same_on_all_workers():
 
 def test_a_mean_is_that_of_all_samples():
     def work(meeting):
-        loop = Loop(meeting, 8, framework="threads", mode="static", shares=(1, 3), summary=False)
+        loop = make_loop(
+            meeting, 8, framework="threads", mode="static", shares=(1, 3), summary=False
+        )
         next(batches(loop, Epochs(16, 8)))
         return loop.mean(float(meeting.worker))
 
@@ -100,7 +109,7 @@ def test_a_state_is_taken_up_again():
     state = loop.state_dict()
 
     def work(meeting):
-        fresh = Loop(meeting, TOTAL, framework="threads", summary=False)
+        fresh = make_loop(meeting, TOTAL, framework="threads", summary=False)
         fresh.load_state_dict(state)
         return fresh.iteration, fresh.plan.sizes.tolist()
 
@@ -154,7 +163,7 @@ def test_a_batch_is_reported_as_the_work_that_it_is():
         def batch(self, batch_size):
             reported.append(batch_size)
 
-    loop = Loop(Alone(), 12, framework="threads", summary=False, timer=Telling(1.0))
+    loop = make_loop(Alone(), 12, framework="threads", summary=False, timer=Telling(1.0))
     for _ in batches(loop, Epochs(29, 12), size_of=lambda samples: 8.0 * -(-samples // 8)):
         loop.finish()
         loop.take(loop.slots())
@@ -173,13 +182,152 @@ def test_a_log_that_cannot_be_written_stops_all_workers(tmp_path):
 
     def work(meeting):
         with pytest.raises(InvalidSetting, match="log must be what worker 0 can write to, got"):
-            Loop(meeting, TOTAL, framework="threads", summary=False, log=path)
+            make_loop(meeting, TOTAL, framework="threads", summary=False, log=path)
         return meeting.worker
 
     assert together(3, work) == [0, 1, 2]
 
 
 def test_a_mean_over_nothing_is_no_number():
-    loop = Loop(Alone(), 8, framework="threads", summary=False)
+    loop = make_loop(Alone(), 8, framework="threads", summary=False)
     assert math.isnan(loop.mean(1.0))
     loop.close()
+
+
+def test_a_setting_with_an_unknown_name_is_refused():
+    unknown: Any = {"polcy": "even"}
+    with pytest.raises(InvalidSetting, match=r"policy, .* got 'polcy'"):
+        make_loop(Alone(), 8, framework="threads", **unknown)
+
+
+def accumulated(meeting: ThreadMeeting):
+    """Keep the gradients of one batch, skip one, and exchange those of the third with the first."""
+    loop = make_loop(
+        meeting, 8, framework="threads", policy=cycle((2, 6), (3, 5), (4, 4)), summary=False
+    )
+    dealing = batches(loop, Epochs(24, 8))
+    next(dealing)
+    loop.keep()
+    next(dealing)
+    next(dealing)
+    share = loop.share
+    done = loop.stop()
+    loop.close()
+    return share.sizes.tolist(), loop.weight, done.sizes.tolist(), loop.iteration
+
+
+def test_a_share_has_all_batches_whose_gradients_were_kept():
+    (sizes, weight, exchanged, iteration), (_, other, *_) = together(2, accumulated)
+    assert sizes == exchanged == [4, 12]
+    assert (weight, other, iteration) == (0.25, 0.75, 1)
+
+
+def behind(meeting: ThreadMeeting, lag: int):
+    """Hand over rows that are read when a later iteration begins; return the sizes planned."""
+    loop = make_loop(
+        meeting, 8, framework="threads", policy=cycle((1, 7), (2, 6), (3, 5), (4, 4)), lag=lag,
+        summary=False,
+    )  # fmt: skip
+    sizes, read = [], []
+    for dealt in batches(loop, Epochs(40, 8)):
+        sizes.append(int(dealt.sizes[0]))
+        done = loop.stop()
+        loop.report()
+        rows = meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0)
+        shaped = rows.reshape(loop.num_workers, -1).astype(np.float32)
+
+        def arrived(k: int = done.iteration, rows: Any = shaped) -> Any:
+            read.append(k)
+            return rows
+
+        loop.arrive(done, arrived)
+    before = list(read)
+    loop.close()
+    return sizes, before, read
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_rows_are_read_when_an_iteration_begins_and_the_last_ones_at_the_end(lag):
+    (sizes, before, read), _ = together(2, lambda meeting: behind(meeting, lag))
+    # The plan of the reports about k-1 is for k; where the device runs ahead, for k+1.
+    assert sizes == ([1, 2, 3, 4, 1] if lag == 0 else [1, 1, 2, 3, 4])
+    assert before == list(range(4 - lag))
+    assert read == list(range(5))
+
+
+class Saying:
+    """Says this worker's number, and remembers what all have said."""
+
+    def __init__(self, worker: int) -> None:
+        self.worker = worker
+        self.heard: list[list[float]] = []
+
+    def say(self) -> float:
+        return self.worker + 0.5
+
+    def hear(self, numbers: Floats) -> None:
+        self.heard.append(numbers.tolist())
+
+    def close(self) -> None:
+        self.heard.append([])
+
+
+def told(meeting: ThreadMeeting):
+    column, saying = ExtraColumn(), Saying(meeting.worker)
+    column.take(saying)
+    train(meeting, epochs_run=1, num_samples=2 * TOTAL, column=column)
+    return saying.heard
+
+
+def test_an_extra_column_travels_behind_the_rows():
+    assert together(2, told) == [[[0.5, 1.5], [0.5, 1.5], []]] * 2
+
+
+def test_a_cap_that_was_learned_limits_the_plans_of_all_workers():
+    def work(meeting):
+        loop = make_loop(meeting, 8, framework="threads", mode="off", summary=False)
+        loop.cap = 2 if meeting.worker == 0 else None
+        for _ in batches(loop, Epochs(16, 8)):
+            loop.finish()
+            loop.take(meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
+        loop.close()
+        return loop.newest_plan.sizes.tolist()
+
+    assert together(2, work) == [[2, 6]] * 2
+
+
+def test_an_interrupted_iteration_continues_where_another_loader_ends():
+    loop = make_loop(Alone(), 8, framework="threads", summary=False)
+    first = next(batches(loop, Epochs(16, 8)))
+    training = loop.now
+    assert len(list(batches(loop, Epochs(5, 8)))) == 1
+    loop.resume(training, loop.now)
+    assert loop.now is training
+    assert loop.share.sizes.tolist() == first.sizes.tolist() == [8]
+    loop.stop()
+    loop.resume(training, training)
+    assert loop.iteration == 1 and loop.now.is_done
+    loop.close()
+
+
+def test_a_straggler_is_left_behind_where_that_is_asked_for():
+    class Advised(Cycle):
+        def plan(self, view, state):
+            decision, state = super().plan(view, state)
+            return replace(decision, advice=(Advice(1, 0.5),)), state
+
+    left = []
+
+    def work(meeting):
+        policy = Advised(((4, 4),))
+        loop = make_loop(
+            meeting, 8, framework="threads", policy=policy, summary=False,
+            name=f"w{meeting.worker}", restart=lambda *straggler: left.append(straggler),
+        )  # fmt: skip
+        for _ in batches(loop, Epochs(8 * 11, 8)):
+            loop.finish()
+            loop.take(meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
+        loop.close()
+
+    together(2, work)
+    assert left == [(1, "w1")] * 2

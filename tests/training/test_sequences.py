@@ -3,7 +3,8 @@
 import numpy as np
 
 from evenstep.training.epochs import Epochs
-from evenstep.training.loop import Loop, batches
+from evenstep.training.loop import batches
+from evenstep.training.making import make_loop
 from tests.training.sequences import read_sequences
 from tests.training.threads import together
 
@@ -34,7 +35,7 @@ def test_epochs_deal_out_what_was_written_down():
 
 def test_loops_deal_out_what_was_written_down():
     def work(meeting):
-        loop = Loop(
+        loop = make_loop(
             meeting, WRITTEN.total, framework="threads", policy=WRITTEN.policy(), summary=False
         )
         epochs = Epochs(WRITTEN.num_samples, WRITTEN.total, seed=WRITTEN.seed)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from evenstep.clusters.cluster import Cluster
+from evenstep.core.gradient_weight import gradient_weight
 from evenstep.engines.iteration import Arrival, Fault, Iteration, reports
 from evenstep.engines.local_samples import LocalSamples, counted
 from evenstep.engines.on_ray.clock import Clock
@@ -24,7 +25,6 @@ from evenstep.engines.on_ray.server import Pushed, RayServer
 from evenstep.engines.on_ray.settings import RaySettings
 from evenstep.engines.on_ray.worker_actor import Done, Task
 from evenstep.engines.samples import Samples
-from evenstep.engines.sharding import gradient_weight
 from evenstep.engines.virtual import Planner
 from evenstep.schemes import Answer, Scheme
 
@@ -196,9 +196,10 @@ class RayEngine:
         if self._iteration is not None:
             self._iteration.used[worker] = True
             self._iteration.times[worker] = time
-        counts = counted(self._samples, self.sizes)
-        total = int(counts.sum())
-        factor = gradient_weight(int(counts[worker]), total, len(counts), self._weighted)
+        factor = 1.0
+        if self._weighted:
+            counts = counted(self._samples, self.sizes)
+            factor = gradient_weight(int(counts[worker]), int(counts.sum()), len(counts))
         # The server of ASP and SSP has the scheme's weight, 1/n, in its learning rate.
         factor = factor * weight if self.scheme.synchronous else factor
         self._server.count(Pushed(worker, task.ticket, factor, self._crew.handles[worker]))

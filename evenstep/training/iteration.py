@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evenstep.core.plan import Plan
-from evenstep.pytorch.exchange import Share
+from evenstep.training.share import Share
 
 
 @dataclass(eq=False)

@@ -1,0 +1,72 @@
+"""The loop of a DDP model: what it needs of the model, its device and its process group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.pytorch.buffers import has_batch_norm
+from evenstep.pytorch.checks import check_hook, check_model
+from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
+from evenstep.pytorch.compiling import without_compiler
+from evenstep.pytorch.exchange import UserHook
+from evenstep.pytorch.group_meeting import GroupMeeting, meeting_of
+from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
+from evenstep.pytorch.timers import make_timer
+from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.loop import Loop
+from evenstep.training.making import make_loop
+
+if TYPE_CHECKING:
+    from evenstep.training.settings import Options
+
+
+def make_ddp_loop(
+    given: DistributedDataParallel,
+    total: int,
+    micro_batches: bool,
+    straggler: str,
+    checkpoint: Checkpoint | None,
+    comm_hook: UserHook | None,
+    options: Options,
+) -> tuple[Loop, GroupMeeting]:
+    """Return the loop of this worker, and the workers of the model; all workers must call it."""
+    model = without_compiler(given)
+    check_model(model)
+    device = next(model.parameters()).device
+    meeting = meeting_of(model.process_group)
+    mode = options.get("mode", "balanced")
+
+    def check() -> None:
+        check_hook(comm_hook)
+        check_normalisation(model, mode)
+        check_straggler(straggler, checkpoint)
+
+    options["timer"] = options.get("timer") or make_timer(device)
+    loop = make_loop(
+        meeting, total, framework="ddp", device=device.type, device_name=_name_of(device),
+        fewest=2 if has_batch_norm(model) else 1, lag=1 if device.type == "cuda" else 0,
+        micro_batches=micro_batches, straggler=straggler,
+        # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
+        rebuilds=int(model.static_graph),
+        common={
+            "device": device.type,
+            "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
+            "checkpoint": checkpoint is not None,
+        },
+        check=check, column=ExtraColumn(),
+        restart=None if checkpoint is None else Restart(checkpoint, meeting).without,
+        **options,
+    )  # fmt: skip
+    if mode == "balanced":
+        warn_of_new_sizes(given, loop.settings.granularity, device)
+    return loop, meeting
+
+
+def _name_of(device: torch.device) -> str:
+    """Return what the device is called, so that its worker is found again after a restart."""
+    if device.type != "cuda":
+        return device.type
+    return f"cuda-{torch.cuda.get_device_properties(device).uuid}"

@@ -1,0 +1,140 @@
+"""The gradients of a DDP model: computed in pieces that fit, weighed, kept or exchanged.
+
+Hooks on the model watch its passes. The last bucket of gradients ends the iteration of the loop,
+and this worker's report rides on it.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from evenstep.core.gradient_weight import gradient_weight
+from evenstep.errors import InvalidSetting
+from evenstep.pytorch.accumulation import AccumulationWatch
+from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
+from evenstep.pytorch.compiling import mark_batches, without_compiler
+from evenstep.pytorch.exchange import Arrived, GradientExchange, UserHook
+from evenstep.pytorch.fellow import Fellows
+from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.hooking import register
+from evenstep.pytorch.memory import BatchLimit, peak_memory
+from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
+from evenstep.pytorch.weighing import Weighing, as_count
+from evenstep.training.loop import Loop
+from evenstep.transports.slots import Row
+
+
+class Gradients:
+    """Lets the gradients of a model, and of further ones, be those of the joined batch."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        loop: Loop,
+        handed: Handed,
+        comm_hook: UserHook | None,
+    ) -> None:
+        self._model = model
+        self._loop = loop
+        self._handed = handed
+        device = next(model.parameters()).device
+        self._limit = BatchLimit(loop.cap, loop.fewest, peak_memory(device))
+        self._weighing = Weighing(loop.total)
+        self._micro_batches = MicroBatches(
+            model, self._limit, self._weighing, loop.settings.micro_batches, loop.timer.spoil
+        )
+        self._exchange = GradientExchange(
+            model.process_group, self._weighing, lambda: loop.share, self._ready, handed,
+            comm_hook, loop.row_width,
+        )  # fmt: skip
+        self._accumulation = AccumulationWatch(model, lambda: loop.now, self._on_accumulated)
+        self._fellows = Fellows(model, self._exchange, loop.timer, handed)
+        stop_broadcasting(model)
+        model.module.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
+        if loop.settings.mode == "balanced":
+            mark_batches(model, lambda: loop.samples)
+        register(model, self._exchange)
+
+    def backward(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
+        """Run forward and backward passes of a batch, in pieces where memory demands it."""
+        self._fellows.require_none(
+            "balancer.backward goes with one model, as the passes of a further one would be "
+            "exchanged piece by piece"
+        )
+        if self._model.static_graph:
+            raise InvalidSetting(
+                "balancer.backward keeps gradients under no_sync, which DDP refuses in its first "
+                "pass with static_graph=True: leave that out"
+            )
+        keeps = not self._model.require_backward_grad_sync
+        now = self._loop.now
+        now.is_guarded = True
+        if now.is_benched:
+            # Its samples are borrowed, and weigh nothing.
+            self._weighing.skip()
+            loss = torch.zeros(())
+        else:
+            with self._accumulation.muted():
+                loss = self._micro_batches.run(loss_of, batch, now.batch.samples)
+        if keeps:
+            self._on_accumulated()
+        else:
+            exchange_kept(self._model)
+        return loss
+
+    def weigh(self, loss: torch.Tensor, count: float | torch.Tensor) -> torch.Tensor:
+        """Return the loss to call backward on, where it is a mean over `count` tokens or pixels."""
+        self._fellows.require_none(
+            "losses can be weighed by counts where the loop trains one model"
+        )
+        self._loop.now.batch.require_samples()
+        return self._weighing.weigh(loss, self.counted(count))
+
+    def counted(self, count: float | torch.Tensor) -> float:
+        """Return a count of this batch: 0 where its samples are borrowed."""
+        number = as_count(count)
+        return 0.0 if self._loop.now.is_benched else number
+
+    def include(self, model: DistributedDataParallel, comm_hook: UserHook | None) -> None:
+        """Weigh the gradients of a further model that trains on the same batches."""
+        model = without_compiler(model)
+        settings = self._loop.settings
+        self._fellows.add(model, comm_hook, settings.minimum, settings.mode)
+        if has_batch_norm(model):
+            self._loop.require_fewest(2)
+
+    def average_buffers(self) -> None:
+        """Average the buffers of all models, weighted by batch sizes; all workers must call it."""
+        weight = gradient_weight(self._loop.batch_size, self._loop.total)
+        with self._loop.away():
+            for model in (self._model, *self._fellows.models):
+                average_buffers(model.module, weight, model.process_group, self._handed)
+
+    def restart(self, cap: int | None) -> None:
+        """Begin again, with the cap of this worker that a checkpoint has, if it has one."""
+        if cap is not None:
+            self._limit.expect(cap)
+        self._weighing.forget()
+
+    def _ready(self) -> tuple[Row, Arrived]:
+        """End the iteration's own work, and return this worker's row."""
+        loop = self._loop
+        done = loop.stop()
+        loop.cap, used = self._micro_batches.readings(loop.now.is_guarded, loop.now.batch.samples)
+        return loop.report(used), partial(loop.arrive, done)
+
+    def _on_accumulated(self) -> None:
+        """Keep what was done for a later exchange: a backward pass under no_sync has ended."""
+        self._weighing.end_pass()
+        self._loop.keep()
+
+    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
+        """Let an evaluation before the backward pass not count as work of the iteration."""
+        if model.training or torch.is_grad_enabled():
+            self._loop.timer.resume()
+        else:
+            self._loop.timer.pause()

@@ -1,0 +1,48 @@
+"""The loop of a sharded model: its workers exchange no reports, and measure no times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from evenstep.measure.timer import HostTimer
+from evenstep.pytorch.buffers import has_batch_norm
+from evenstep.pytorch.calibrated_plans import CalibratedPlans
+from evenstep.pytorch.checks import check_sharded_model
+from evenstep.pytorch.group_meeting import GroupMeeting, meeting_of
+from evenstep.pytorch.sharded_model import mesh_of
+from evenstep.training.loop import Loop
+from evenstep.training.meeting import require_agreement
+from evenstep.training.reporting import Reporter
+from evenstep.training.settings import Settings, SizeOptions, check_names, check_sizes
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+def make_sharded_loop(
+    model: torch.nn.Module, total: int, granularity: int, options: SizeOptions
+) -> tuple[Loop, CalibratedPlans, GroupMeeting, DeviceMesh]:
+    """Return the loop of this worker, its plans, and its workers; all workers must call it."""
+    check_names(options, SizeOptions.__optional_keys__)
+    check_sharded_model(model)
+    mesh = mesh_of(model)
+    meeting = meeting_of(mesh.get_group())
+    fewest = 2 if has_batch_norm(model) else 1
+    minimum = options.get("minimum")
+    settings = Settings(
+        total, "static", options.get("shares"), None, None,
+        fewest if minimum is None else minimum, options.get("maximum"), False, granularity,
+        "advise", 0,
+    )  # fmt: skip
+    # Before anything else is checked: a worker that stops here alone leaves the others waiting.
+    require_agreement(settings.agreed(), meeting)
+    check_sizes(total, settings.minimum, meeting.num_workers)
+    plans = CalibratedPlans(settings, meeting.num_workers)
+    timer = HostTimer()
+    loop = Loop(
+        meeting, settings, plans, timer, Reporter(None, timer, 0, reads=False), fewest=fewest,
+        summary=options.get("summary", True),
+    )  # fmt: skip
+    return loop, plans, meeting, mesh
