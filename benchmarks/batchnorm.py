@@ -23,7 +23,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
 from evenstep.core.dealing import shuffled
-from evenstep.workloads.digits import accuracy, digits
+from evenstep.simulator.workloads.digits import accuracy, digits
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "BatchNorm": nn.BatchNorm2d,

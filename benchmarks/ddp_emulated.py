@@ -20,7 +20,7 @@ from torch import nn
 
 from benchmarks import ddp
 from benchmarks.report import Row, show
-from evenstep.clusters.scenarios import make_scenario
+from evenstep.simulator.clusters.scenarios import make_scenario
 
 SCALE = 1.0
 """Seconds of the emulated curve per second of scenario G: iterations of 1.25 s at the optimum,

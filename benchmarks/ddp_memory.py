@@ -23,9 +23,9 @@ from torch import nn
 
 from benchmarks import ddp
 from benchmarks.report import Row, show
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.scenarios import make_scenario
 
 SCALE = 0.5
 """Seconds of the emulated curve per second of scenario G."""

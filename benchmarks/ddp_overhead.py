@@ -24,7 +24,7 @@ from benchmarks import ddp
 from benchmarks.report import Row, show
 from evenstep.pytorch.exchange import GradientExchange
 from evenstep.training.loop import Loop
-from evenstep.training.reporting import Reporter
+from evenstep.training.reporter import Reporter
 
 TO_REACH = {50: 0.02, 200: 0.01}
 """Share of the iteration that balancing may cost, by milliseconds per iteration."""

@@ -25,7 +25,7 @@ from benchmarks import ddp
 from benchmarks.report import Row, show
 from benchmarks.throttled import PARTS, Line, line_through, optimum
 from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import Throttles, join, set_share
+from evenstep.simulator.load.throttle import Throttles, join, set_share
 
 WIDTH = 96
 TO_REACH = 0.9

@@ -16,11 +16,11 @@ import torch
 from torch.utils.data import TensorDataset
 
 from benchmarks.report import Row, progress, show
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.experiment import Experiment
-from evenstep.workloads.classification import Classification
-from evenstep.workloads.digits import mlp_digits
-from evenstep.workloads.workload import Workload, gradients
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.experiment import Experiment
+from evenstep.simulator.workloads.classification import Classification
+from evenstep.simulator.workloads.digits import mlp_digits
+from evenstep.simulator.workloads.workload import Workload, gradients
 from examples.resnet32_cifar10 import resnet32
 
 SCHEMES = ("bsp", "bsp:backups=2", "asp", "ssp", "flexrr")

@@ -29,7 +29,7 @@ import psutil
 
 import evenstep
 from benchmarks.report import Row, progress, show
-from evenstep.core.report import Report
+from evenstep.core import Report
 from reproduction.manager_workers import Rounds, Workers, manager, playing
 
 WORKERS = (32, 64, 96, 1_000)

@@ -36,8 +36,8 @@ import numpy as np
 import psutil
 
 from benchmarks.report import Row, progress, show
-from evenstep.core.arrays import Floats
-from evenstep.manager.line import Where
+from evenstep.core import Floats
+from evenstep.manager.connection import Where
 from evenstep.partitions import Partition, create_partitions
 from evenstep.partitions.agents.driver import Migration
 from evenstep.partitions.agents.remote_agent import RemoteAgent

@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.partitions_plot import plot
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
-from evenstep.workloads.named import make_workload
+from evenstep.simulator.workloads.registry import make_workload
 from reproduction.partition_study import (
     CASES,
     DIGITS_SIZES,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core import Floats, Ints
 
 
 class Way(NamedTuple):

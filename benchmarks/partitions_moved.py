@@ -20,13 +20,13 @@ import numpy as np
 from benchmarks.partitions_clairvoyant import fewest_within, widest_gap
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.core.limits import Limits
-from evenstep.engines.local_samples import LocalSamples
-from evenstep.engines.planners import BalancedPlanner
-from evenstep.engines.simulation import Setup
-from evenstep.engines.virtual import VirtualEngine
+from evenstep.core import Limits
 from evenstep.partitions import MigrationRule, deal_mixed, plan_migration, target_sizes
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.local_samples import LocalSamples
+from evenstep.simulator.engine.planners import BalancedPlanner
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.engine.virtual import VirtualEngine
 
 
 class Case(NamedTuple):

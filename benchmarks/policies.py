@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.scenarios import gpu, make_scenario
-from evenstep.engines.simulation import medians
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.scenarios import gpu, make_scenario
+from evenstep.simulator.engine.simulation import medians
 
 POLICIES = ("equal_finish", "stepwise", "stepwise:literal=true", "proportional", "even")
 TO_REACH: dict[int, dict[str, float]] = {

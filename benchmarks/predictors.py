@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.simulation import Outcome, Setup, simulate
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, simulate
 
 PREDICTORS = (
     "best_of",
@@ -36,7 +36,9 @@ TO_REACH = {"P": 1.27, "S": 1.30, "M": 1.30}
 """Iteration time over the oracle's that best_of is to reach (at most)."""
 
 
-def outcomes(predictor: str, scenario: str, seeds: list[int], iterations: int) -> list[Outcome]:
+def outcomes(
+    predictor: str, scenario: str, seeds: list[int], iterations: int
+) -> list[SimulationOutcome]:
     setup = Setup("proportional", predictor)
     return [
         simulate(make_scenario(scenario, iterations=iterations, seed=seed), setup, iterations)
@@ -70,7 +72,7 @@ def table(names: list[str], seeds: list[int], iterations: int) -> Iterator[Row]:
         }
 
 
-def _knowing(runs: list[Outcome]) -> float:
+def _knowing(runs: list[SimulationOutcome]) -> float:
     """Return the time over the oracle's of who knows all but noise, spikes and coming changes."""
     scored = slice(runs[0].cluster.score_from, None)
     return float(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import Throttles
+from evenstep.simulator.load.throttle import Throttles
 
 PARTS = (0.125, 0.375, 0.625, 0.875)
 """Of the total: the sizes that solo times are measured at."""

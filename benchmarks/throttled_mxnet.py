@@ -34,12 +34,11 @@ from benchmarks.throttled import (
     optimum,
     show,
 )
-from evenstep.measure.throttle import join, set_share
 from evenstep.mxnet import Balancer
-from evenstep.mxnet.carrier import Carrier
+from evenstep.mxnet.collective import RowCarrier, StoreCollective
 from evenstep.mxnet.launch import LocalJob
-from evenstep.mxnet.store_meeting import StoreMeeting
-from evenstep.training.meeting import tell
+from evenstep.simulator.load.throttle import join, set_share
+from evenstep.training.collective import tell
 
 WIDTH, NUM_SAMPLES = 64, 2048
 
@@ -64,7 +63,7 @@ class StockStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is not 
         self._store.pushpull(self.FIRST + key, value, out, priority)
 
     def set_optimizer(self, optimizer: Any) -> None:
-        self._store.set_optimizer(Carrier(optimizer, self.FIRST))
+        self._store.set_optimizer(RowCarrier(optimizer, self.FIRST))
 
 
 class Training:
@@ -160,7 +159,7 @@ def work(groups: list[str], quota: float, total: int, blocks: int, result: str) 
         plain.block()
         balanced.block()
     set_share(groups[rank], None)
-    lines = tell(StoreMeeting(store), solo.line())
+    lines = tell(StoreCollective(store), solo.line())
     sizes = balancer.plan.sizes.tolist()
     balancer.close()
     if rank == 0:

@@ -33,7 +33,7 @@ from benchmarks.throttled import (
     run_workers,
     show,
 )
-from evenstep.measure.throttle import join, set_share
+from evenstep.simulator.load.throttle import join, set_share
 
 WIDTH = 32
 ITERATIONS = 8

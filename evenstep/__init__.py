@@ -8,18 +8,16 @@ This package holds the pure half, predict and plan, and loads no framework: repo
 
 import typing as _typing
 
+from evenstep.core import Advice, Limits, Plan, Report, Reports, Usage
 from evenstep.core.coordinator import InProcessCoordinator
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Advice, Plan
 from evenstep.core.planner import Planner
-from evenstep.core.report import Report, Reports, Usage
 from evenstep.core.session import Session
 from evenstep.errors import EvenstepError
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 
 if _typing.TYPE_CHECKING:
-    from evenstep.manager.connecting import connect
+    from evenstep.manager.client import connect
 
 __version__ = "0.1.0"
 
@@ -44,7 +42,7 @@ __all__ = [
 def __getattr__(name: str) -> _typing.Any:
     # The client of the manager is the one name that needs more than numpy.
     if name == "connect":
-        from evenstep.manager.connecting import connect
+        from evenstep.manager.client import connect
 
         return connect
     hint = ""

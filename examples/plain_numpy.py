@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 import evenstep
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core import Floats, Ints
 from evenstep.training.epochs import Epochs
 
 SAMPLES, FEATURES, CLASSES = 2000, 64, 10

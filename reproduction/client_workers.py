@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import evenstep
-from evenstep.core.arrays import Floats
-from evenstep.core.report import Report
+from evenstep.core import Floats, Report
 from evenstep.errors import EvenstepError
 from reproduction.synthetic_workers import SAMPLES, USAGE, draw_speeds, draw_times
 

@@ -23,13 +23,13 @@ def check_data(experiments: Iterable[Experiment], settings: Settings) -> None:
 
 
 def _open_cifar10(path: Path) -> None:
-    from evenstep.workloads.pictures import load_pictures
+    from evenstep.simulator.workloads.pictures import load_pictures
 
     load_pictures(str(path))
 
 
 def _open_urls(path: Path) -> None:
-    from evenstep.workloads.svmlight import read_svmlight
+    from evenstep.simulator.workloads.svmlight import read_svmlight
 
     read_svmlight(path, _ROWS)
 

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
+from evenstep.core import Reports
 from evenstep.core.planner import Planner
-from evenstep.core.report import Reports
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from evenstep.core import Floats
 from evenstep.core.archive import replace_file
-from evenstep.core.arrays import Floats
-from evenstep.runlog.drawing import drawing, save
-from evenstep.runlog.picture import readable
+from evenstep.insight.plots.drawing import drawing, save
+from evenstep.insight.plots.plot_data import readable
 from reproduction.result import KINDS, Curve, Plot
 
 if TYPE_CHECKING:

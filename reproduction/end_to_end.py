@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenstep.engines.comparison import Comparison
+from evenstep.simulator.engine.comparison import Comparison
 from reproduction.experiment import Progress, Settings
 from reproduction.training import Runs, missed, over, train
 
 if TYPE_CHECKING:
-    from evenstep.workloads.workload import Workload
+    from evenstep.simulator.workloads.workload import Workload
 
 MODELS = {"cifarnet": "CifarNet", "resnet32": "ResNet-32", "inception_v3": "Inception-V3"}
 TARGETS = {"cifarnet": 0.80, "resnet32": 0.86, "inception_v3": 0.65}
@@ -154,7 +154,7 @@ def _sgd(learning_rate: float) -> str:
 
 def _workload(settings: Settings, name: str) -> Workload:
     # Here, so that other experiments need no torch.
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.workloads.registry import make_workload
 
     path = None if settings.quick else settings.data.cifar10
     return make_workload(name, None if path is None else str(path))

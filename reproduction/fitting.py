@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 
 _CANDIDATES = 64
 """Saturation thresholds that are tried between the smallest and the largest batch size."""

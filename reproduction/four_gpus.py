@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.engines.simulation import Setup
+from evenstep.core import Floats, Ints
+from evenstep.simulator.engine.simulation import Setup
 from reproduction.result import Curve, Plot
 
 PAPERS, OURS = "Alg. 2, to the letter, non-blocking", "equal_finish"

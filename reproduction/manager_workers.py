@@ -13,12 +13,12 @@ import numpy as np
 import psutil
 from thriftpy2.thrift import TMessageType
 
-from evenstep.core.report import Report
+from evenstep.core import Report
 from evenstep.manager import wire
+from evenstep.manager.connection import ServiceConnection, Where
 from evenstep.manager.idl import types
-from evenstep.manager.line import Line, Where
+from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.messages import from_report, from_settings
-from evenstep.manager.settings import Settings
 from reproduction.experiment import Skipped
 from reproduction.synthetic_workers import SAMPLES, USAGE, draw_speeds, draw_times
 
@@ -29,10 +29,10 @@ class Workers:
     """All workers of a job, played by one thread: their messages without their clients."""
 
     def __init__(self, address: str, job: str, num_workers: int, predictor: str) -> None:
-        settings = Settings(num_workers, SAMPLES * num_workers, "proportional", predictor)
+        settings = JobSettings(num_workers, SAMPLES * num_workers, "proportional", predictor)
         self._rng = np.random.default_rng(0)
         self._speeds = draw_speeds(num_workers, self._rng)
-        self.lines = [Line(Where(address), WAIT) for _ in range(num_workers)]
+        self.lines = [ServiceConnection(Where(address), WAIT) for _ in range(num_workers)]
         self._sizes = [0] * num_workers
         self._times = [0.0] * num_workers
         for i, line in enumerate(self.lines):

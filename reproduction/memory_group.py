@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import remove_group
+from evenstep.simulator.load.throttle import remove_group
 
 _ROOT = Path("/sys/fs/cgroup")
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.conditions import Conditions, Environment
-from evenstep.core.arrays import Floats, Ints, require
+from evenstep.core import Floats, Ints, require
 from evenstep.errors import InvalidSetting
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.conditions import Conditions, Environment
 
 
 @dataclass(frozen=True, eq=False)

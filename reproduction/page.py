@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from evenstep.runlog.document import document, embedded
+from evenstep.insight.report.document import document, embedded
 from reproduction.drawing import picture_file
 from reproduction.record import Record
 from reproduction.result import KINDS, PAPER, Claim, Plot, Table

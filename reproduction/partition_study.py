@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.curves import Curves, linear
-from evenstep.clusters.noise import QUIET, Noise
-from evenstep.clusters.scheduled import Scheduled
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.limits import UNLIMITED, Limits
-from evenstep.engines.experiment import Experiment
-from evenstep.engines.local_samples import LocalSamples
-from evenstep.engines.run import Run
-from evenstep.engines.simulation import Setup
+from evenstep.core import UNLIMITED, Floats, Ints, Limits
 from evenstep.partitions import (
     MigrationRule,
     deal_by_class,
@@ -26,9 +17,17 @@ from evenstep.partitions import (
     plan_migration,
     target_sizes,
 )
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.curves import Curves, linear
+from evenstep.simulator.clusters.noise import QUIET, Noise
+from evenstep.simulator.clusters.scheduled import Scheduled
+from evenstep.simulator.engine.experiment import Experiment
+from evenstep.simulator.engine.local_samples import LocalSamples
+from evenstep.simulator.engine.run import Run
+from evenstep.simulator.engine.simulation import Setup
 
 if TYPE_CHECKING:
-    from evenstep.workloads.workload import Workload
+    from evenstep.simulator.workloads.workload import Workload
 
 CASES = ("i.i.d.", "skewed", "skewed, migration", "skewed, importance weights")
 PAPERS_SIZES = (64, 96, 128, 160, 192)
@@ -145,7 +144,7 @@ def _started(
     experiment: Experiment, study: Study, samples: LocalSamples, on_ray: bool
 ) -> AbstractContextManager[Run]:
     if on_ray:
-        from evenstep.engines.on_ray.start import ray_run
+        from evenstep.simulator.ray_engine.start import ray_run
 
         return ray_run(experiment, study.cluster(), study.workload, samples=samples)
     return nullcontext(experiment.start(study.cluster(), study.workload, samples))

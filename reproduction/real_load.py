@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.errors import EvenstepError
 from reproduction.experiment import Progress, Settings
 from reproduction.real_load_run import (

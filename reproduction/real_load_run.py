@@ -15,10 +15,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from evenstep.clusters.cluster_b import usage_trace
-from evenstep.clusters.packaged import read_table
 from evenstep.errors import EvenstepError
-from evenstep.measure.load import usable_cores
+from evenstep.simulator.clusters.cluster_b import usage_trace
+from evenstep.simulator.clusters.tables import read_table
+from evenstep.simulator.load.load import usable_cores
 from reproduction.checkout import environment
 from reproduction.experiment import Progress
 

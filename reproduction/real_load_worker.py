@@ -27,9 +27,9 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.pytorch import Balancer
-from evenstep.workloads.digits import digits, digits_net
+from evenstep.simulator.workloads.digits import digits, digits_net
 from reproduction.real_load_run import CONTENDERS, NUM_WORKERS, TOTAL
 
 WIDTH = 48

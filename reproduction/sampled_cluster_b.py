@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.cluster_b import HOUR, LEVEL, ClusterB
-from evenstep.clusters.packaged import read_table
-from evenstep.clusters.scheduled import Scheduled
-from evenstep.clusters.traces import Trace, Traces
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.errors import DataFileError
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.cluster_b import HOUR, LEVEL, ClusterB
+from evenstep.simulator.clusters.scheduled import Scheduled
+from evenstep.simulator.clusters.tables import read_table
+from evenstep.simulator.clusters.traces import Trace, Traces
 
 CAPACITIES = {
     "m4.2xlarge": (0.5, 0.4995),

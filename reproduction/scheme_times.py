@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.engines.comparison import Comparison
-from evenstep.engines.contenders import Contender, parse_contenders
+from evenstep.simulator.engine.comparison import Comparison
+from evenstep.simulator.engine.scheme_specs import SchemeSpec, parse_scheme_specs
 from reproduction.experiment import Progress, steps
 from reproduction.parts import Parts
 from reproduction.window import Window
@@ -33,7 +33,7 @@ def window_after(
     comparison: Comparison, scheme: str, iterations: int, seeds: Sequence[int], seconds: float
 ) -> Window:
     """Return a window that begins, in whole minutes, when a scheme has made so many iterations."""
-    _, contender = parse_contenders(scheme)
+    _, contender = parse_scheme_specs(scheme)
     learning = replace(comparison, iterations=iterations)
     last = max(learning.run(contender, seed, lambda progress: None).time for seed in seeds)
     return Window.after(last, seconds)
@@ -49,7 +49,7 @@ def time_schemes(
     progress: Progress,
 ) -> Times:
     """Run every scheme with every seed to the window's end; runs that `parts` has are not made."""
-    contenders = {contender.label: contender for contender in parse_contenders(schemes)}
+    contenders = {contender.label: contender for contender in parse_scheme_specs(schemes)}
     work = [(what, label, seed) for label in contenders for seed in seeds]
     times: dict[str, list[Timed]] = {label: [] for label in contenders}
     for _, label, seed in steps(work, progress):
@@ -69,6 +69,6 @@ def over(times: Times, label: str, base: str) -> float:
     return float(np.median(ratios))
 
 
-def _time(comparison: Comparison, contender: Contender, window: Window, seed: int) -> Any:
+def _time(comparison: Comparison, contender: SchemeSpec, window: Window, seed: int) -> Any:
     done = comparison.times(contender, seed, until=window.end)
     return asdict(Timed(window.updates(done), window.per_update(done)))

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.core import metrics
-from evenstep.core.arrays import Floats
-from evenstep.engines.experiment import EVEN
-from evenstep.engines.iteration import Iteration
-from evenstep.engines.planners import BalancedPlanner
-from evenstep.engines.simulation import ORACLE, Setup, predicted_speeds
-from evenstep.engines.virtual import Planner, VirtualEngine
+from evenstep.core import Floats, metrics
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.engine.experiment import EVEN
+from evenstep.simulator.engine.iteration import Iteration
+from evenstep.simulator.engine.planners import BalancedPlanner
+from evenstep.simulator.engine.simulation import ORACLE, Setup, predicted_speeds
+from evenstep.simulator.engine.virtual import SizeSource, VirtualEngine
 from reproduction.window import Window
 
 State = Mapping[str, NDArray[Any]]
@@ -87,7 +86,7 @@ class Scorer:
         """The same of who knows the coming iteration's times."""
         return self._per_update(list(self._run(Setup(ORACLE).planner(self.cluster))))
 
-    def _run(self, planner: Planner) -> Iterator[Iteration]:
+    def _run(self, planner: SizeSource) -> Iterator[Iteration]:
         """Yield all iterations that begin before the window is over."""
         for iteration in VirtualEngine(self.cluster, planner).run(sys.maxsize):
             yield iteration

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from evenstep.measure.throttle import join
+from evenstep.simulator.load.throttle import join
 
 BATCH_SIZE = 128
 _OUTPUTS = 64

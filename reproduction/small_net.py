@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from evenstep.workloads.classification import Classification
-from evenstep.workloads.nets import Standardise
-from evenstep.workloads.pictures import load_pictures
+from evenstep.simulator.workloads.classification import Classification
+from evenstep.simulator.workloads.nets import Standardise
+from evenstep.simulator.workloads.pictures import load_pictures
 
 
 def small_net() -> nn.Sequential:

@@ -8,9 +8,9 @@ from functools import partial
 
 import numpy as np
 
-from evenstep.clusters.named import make_cluster
-from evenstep.engines.experiment import Experiment as Training
-from evenstep.engines.simulation import Setup
+from evenstep.simulator.clusters.registry import make_cluster
+from evenstep.simulator.engine.experiment import Experiment as Training
+from evenstep.simulator.engine.simulation import Setup
 from reproduction.end_to_end import ALG_2, ASP, BALANCED, BSP, MODELS, NAMES, SSP
 from reproduction.experiment import Progress, Settings, steps
 from reproduction.result import Row, Table, beside

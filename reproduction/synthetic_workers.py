@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.clusters.scenarios import CPU_KINDS, CPU_SAMPLES
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.report import Usage
+from evenstep.core import Floats, Ints, Usage
+from evenstep.simulator.clusters.scenarios import CPU_KINDS, CPU_SAMPLES
 
 SAMPLES = CPU_SAMPLES
 """Of a worker in an iteration, on average: X is this for each."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.engines.comparison import Comparison
-from evenstep.engines.contenders import Contender, parse_contenders
-from evenstep.engines.figures import Figures, ratio
+from evenstep.simulator.engine.comparison import Comparison
+from evenstep.simulator.engine.comparison_figures import ComparisonFigures, ratio
+from evenstep.simulator.engine.scheme_specs import SchemeSpec, parse_scheme_specs
 from reproduction.experiment import Progress, part_of, steps, words
 from reproduction.parts import Parts
 
@@ -58,7 +58,7 @@ def train(
 ) -> Runs:
     """Run every scheme with every seed; runs that `parts` has, or that are known, are not made."""
     known = known or {}
-    contenders = {contender.label: contender for contender in parse_contenders(schemes)}
+    contenders = {contender.label: contender for contender in parse_scheme_specs(schemes)}
     work = [(what, label, seed) for label in contenders if label not in known for seed in seeds]
     runs = {label: list(known.get(label, [])) for label in contenders}
     for i, each in enumerate(steps(work, progress)):
@@ -86,7 +86,7 @@ def _tell(progress: Progress, what: str, updates: int, of: int) -> None:
 
 
 def _train(
-    comparison: Comparison, contender: Contender, seed: int, tell: Callable[[int, int], None]
+    comparison: Comparison, contender: SchemeSpec, seed: int, tell: Callable[[int, int], None]
 ) -> dict[str, Any]:
     cluster = comparison.make_cluster(seed, contender)
     most = comparison.num_updates(cluster)
@@ -94,7 +94,7 @@ def _train(
     return asdict(_trained(figures, cluster.num_workers))
 
 
-def _trained(figures: Figures, num_workers: int) -> Trained:
+def _trained(figures: ComparisonFigures, num_workers: int) -> Trained:
     # A model that ran away has neither accuracy nor loss; it tells nothing right.
     curve = figures.curve
     return Trained(

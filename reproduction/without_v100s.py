@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.clusters.named import make_cluster
+from evenstep.simulator.clusters.registry import make_cluster
 from reproduction.end_to_end import ALG_2, BALANCED, BSP, NAMES
 from reproduction.result import Row, Table, beside
 from reproduction.steady_state import ALL, ORACLE, OVER_BSP, SteadyState

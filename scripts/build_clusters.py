@@ -4,8 +4,8 @@
 
 DATA is a folder with `gpu_profet/profet_batch_latency.csv` and, in `google2011_hour/`, the files
 `cluster_b_32_workers.csv`, `machine_usage_hour.csv.gz` and `task_placements_first_5611s.csv.gz`;
-evenstep/clusters/data/SOURCE.md says where they come from. The tables go to that folder, unless
---out names another one, and are the same to the byte whenever the data are.
+evenstep/simulator/clusters/data/SOURCE.md says where they come from. The tables go to that
+folder, unless --out names another one, and are the same to the byte whenever the data are.
 """
 
 import argparse

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from evenstep.core import Reports
 from evenstep.core.planner import Planner
-from evenstep.core.report import Reports
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 

@@ -76,10 +76,16 @@ def test_wheel_holds_the_package_and_nothing_else(wheel):
     assert {name.partition("/")[0] for name in names} == {"evenstep", metadata}
     assert {"evenstep/py.typed", "evenstep/manager/manager.thrift"} <= set(names)
     assert "evenstep/partitions/agents/agent.thrift" in names
-    page = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/dashboard/assets/*")}
-    assert "evenstep/dashboard/assets/main.js" in page <= set(names)
-    data = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("evenstep/clusters/data/*")}
-    assert "evenstep/clusters/data/SOURCE.md" in data <= set(names)
+    page = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("evenstep/insight/dashboard/assets/*")
+    }
+    assert "evenstep/insight/dashboard/assets/main.js" in page <= set(names)
+    data = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("evenstep/simulator/clusters/data/*")
+    }
+    assert "evenstep/simulator/clusters/data/SOURCE.md" in data <= set(names)
     assert f"{metadata}/licenses/LICENSE" in names
     # The paper's experiments are run from a checkout.
     assert [name for name in names if "reproduc" in name] == []

@@ -25,21 +25,20 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from evenstep.cli.arguments import add_seeds, count, positive, seeds_of, share
-from evenstep.cli.compare_result import result_of
-from evenstep.cli.compare_view import Display, displayed, print_result
+from evenstep.cli.compare_view import Display, displayed, print_result, result_of
 from evenstep.cli.stopping import told_to_stop
-from evenstep.clusters.named import SUMMARIES
-from evenstep.core.settings import parse_spec
-from evenstep.engines.comparison import MOST_UPDATES, Comparison
-from evenstep.engines.contenders import CONTENDERS, Contender, parse_contenders
-from evenstep.engines.figures import Figures
-from evenstep.engines.named import EMULATED_SCALE, ENGINES, Engine
+from evenstep.core.short_form import parse_spec
 from evenstep.errors import InvalidSetting
+from evenstep.insight.plots.drawing import check_format
 from evenstep.predictors import PREDICTORS
-from evenstep.runlog.drawing import check_format
+from evenstep.simulator.clusters.registry import SUMMARIES
+from evenstep.simulator.engine.comparison import MOST_UPDATES, Comparison
+from evenstep.simulator.engine.comparison_figures import ComparisonFigures
+from evenstep.simulator.engine.registry import EMULATED_SCALE, ENGINES, Engine
+from evenstep.simulator.engine.scheme_specs import CONTENDERS, SchemeSpec, parse_scheme_specs
 
 if TYPE_CHECKING:
-    from evenstep.workloads.workload import Workload
+    from evenstep.simulator.workloads.workload import Workload
 
 SCHEMES = "bsp,asp,ssp,backup,flexrr,lb-bsp"
 TARGET, ITERATIONS = 0.95, 200
@@ -124,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
         # Now, not after a long run.
         check_format(args.plot)
     seeds = seeds_of(args)
-    contenders = parse_contenders(args.schemes or usual_schemes(args.engine))
+    contenders = parse_scheme_specs(args.schemes or usual_schemes(args.engine))
     comparison = make_comparison(args)
     for contender in contenders:
         for seed in seeds:
@@ -229,9 +228,9 @@ def _workload(args: argparse.Namespace) -> Workload | None:
                 raise InvalidSetting(f"--{option} goes with a workload, got none for {value!r}")
         return None
     # Here, so that a timing-only comparison needs no torch.
-    from evenstep.engines.optimizers import make_optimizer
-    from evenstep.engines.replica import use_threads
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.engine.optimizers import make_optimizer
+    from evenstep.simulator.engine.replica import use_threads
+    from evenstep.simulator.workloads.registry import make_workload
 
     use_threads(args.threads)
     make_optimizer(optimizer_spec(args.optimizer, args.learning_rate))
@@ -239,10 +238,10 @@ def _workload(args: argparse.Namespace) -> Workload | None:
 
 
 def _run_seed(
-    comparison: Comparison, contenders: list[Contender], seed: int, display: Display
-) -> dict[str, Figures]:
+    comparison: Comparison, contenders: list[SchemeSpec], seed: int, display: Display
+) -> dict[str, ComparisonFigures]:
     """Run every contender with one seed."""
-    figures: dict[str, Figures] = {}
+    figures: dict[str, ComparisonFigures] = {}
     for contender in contenders:
         watch = display.watch(contender, seed)
         figures[contender.label] = comparison.run(contender, seed, watch)

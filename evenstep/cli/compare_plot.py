@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from evenstep.cli.compare_view import percent, what_ran
-from evenstep.core.arrays import Floats
-from evenstep.engines.contenders import BSP
-from evenstep.runlog.drawing import drawing, save
-from evenstep.runlog.picture import readable
+from evenstep.core import Floats
+from evenstep.insight.plots.drawing import drawing, save
+from evenstep.insight.plots.plot_data import readable
+from evenstep.simulator.engine.scheme_specs import BSP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

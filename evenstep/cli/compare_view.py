@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,10 +16,11 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
 
-from evenstep.engines.comparison import Comparison
-from evenstep.engines.contenders import Contender
-from evenstep.engines.named import SECONDS
-from evenstep.engines.run import Progress
+from evenstep.simulator.engine.comparison import Comparison
+from evenstep.simulator.engine.comparison_figures import ComparisonFigures, normalised, summary
+from evenstep.simulator.engine.registry import SECONDS
+from evenstep.simulator.engine.run import Progress
+from evenstep.simulator.engine.scheme_specs import SchemeSpec
 
 _LIVE_EVERY = 0.1
 """Seconds between two updates of the live table."""
@@ -32,7 +34,7 @@ _CAPTION = (
 
 @contextmanager
 def displayed(
-    comparison: Comparison, contenders: Sequence[Contender], num_seeds: int, quiet: bool
+    comparison: Comparison, contenders: Sequence[SchemeSpec], num_seeds: int, quiet: bool
 ) -> Iterator[Display]:
     """Show runs live on a terminal; where there is none, or it is to be quiet, show nothing."""
     console = Console(stderr=True)
@@ -48,7 +50,7 @@ class Display:
     def __init__(
         self,
         comparison: Comparison,
-        contenders: Sequence[Contender],
+        contenders: Sequence[SchemeSpec],
         num_seeds: int,
         live: Live | None,
     ) -> None:
@@ -64,7 +66,7 @@ class Display:
         self._shown_at = 0.0
         self._title = ""
 
-    def watch(self, contender: Contender, seed: int) -> Callable[[Progress], None]:
+    def watch(self, contender: SchemeSpec, seed: int) -> Callable[[Progress], None]:
         """Return what is to be told of every update of a run."""
         self._title = f"{contender.label}, seed {seed} ({self._time})"
         self._latest.pop(contender.label, None)
@@ -79,7 +81,7 @@ class Display:
 
         return watch if self._live is not None else _ignore
 
-    def end(self, contender: Contender) -> None:
+    def end(self, contender: SchemeSpec) -> None:
         """Note that a run has ended."""
         self._bars.advance(self._runs)
         if self._live is not None:
@@ -97,7 +99,7 @@ class Display:
             table.add_row(Text(contender.label), *self._cells(contender))
         self._live.update(Group(table, self._bars))
 
-    def _cells(self, contender: Contender) -> tuple[str, ...]:
+    def _cells(self, contender: SchemeSpec) -> tuple[str, ...]:
         if contender.label not in self._latest:
             return ("",) * 3
         progress, accuracy = self._latest[contender.label]
@@ -226,3 +228,68 @@ def seconds(value: float) -> str:
     if value < 1:
         return f"{1e3 * value:.3g} ms"
     return f"{value:.3g} s" if value < 1000 else f"{value:.0f} s"
+
+
+def result_of(
+    comparison: Comparison,
+    contenders: list[SchemeSpec],
+    seeds: list[int],
+    figures: list[dict[str, ComparisonFigures]],
+) -> dict[str, Any]:
+    """Return what was asked for and all that came out: the figures of every seed."""
+    schemes = []
+    for contender in contenders:
+        rows = [
+            {"seed": seed, **normalised(contender, of_seed)}
+            for seed, of_seed in zip(seeds, figures, strict=True)
+        ]
+        further = [_further(of_seed[contender.label]) for of_seed in figures]
+        schemes.append(
+            {
+                "scheme": contender.label,
+                **_details(comparison, contender, seeds[0]),
+                **summary(rows),
+                "seeds": [{**row, **more} for row, more in zip(rows, further, strict=True)],
+            }
+        )
+    return {"settings": _settings(comparison, seeds), "schemes": schemes}
+
+
+def _further(figures: ComparisonFigures) -> dict[str, Any]:
+    return {"curve": figures.curve, "faults": [asdict(fault) for fault in figures.faults]}
+
+
+def _details(comparison: Comparison, contender: SchemeSpec, seed: int) -> dict[str, Any]:
+    cluster = comparison.make_cluster(seed, contender)
+    setup = comparison.setup(contender, cluster)
+    return {
+        "workers": list(cluster.workers),
+        "total": cluster.total,
+        "policy": setup.policy,
+        "predictor": setup.predictor,
+        "weighted": contender.weighted,
+    }
+
+
+def _settings(comparison: Comparison, seeds: list[int]) -> dict[str, Any]:
+    cluster = comparison.make_cluster(seeds[0])
+    workload = comparison.workload
+    return {
+        "clock": comparison.engine.clock,
+        "time": SECONDS[comparison.engine.clock],
+        "cluster": comparison.cluster,
+        "cluster_name": cluster.name,
+        "num_workers": cluster.num_workers,
+        "total": cluster.total,
+        "noisy": comparison.noisy,
+        "workload": None if workload is None else workload.name,
+        "optimizer": None if workload is None else comparison.optimizer,
+        "partition": comparison.partition,
+        "shards": comparison.num_shards,
+        "target": comparison.target,
+        "iterations": comparison.num_updates(cluster),
+        "stops_at_target": comparison.iterations is None and comparison.target is not None,
+        "per_update_from": comparison.scored_from(cluster),
+        "evaluate_every": comparison.evaluate_every,
+        "seeds": seeds,
+    }

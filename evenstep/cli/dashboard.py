@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 
 from evenstep.cli.stopping import Stop
-from evenstep.dashboard.folder import Folder
-from evenstep.dashboard.managed import Managed
-from evenstep.dashboard.serving import Options, serve
-from evenstep.dashboard.source import Source
 from evenstep.errors import InvalidSetting
+from evenstep.insight.dashboard.folder import Folder
+from evenstep.insight.dashboard.managed import Managed
+from evenstep.insight.dashboard.server import DashboardOptions, serve
+from evenstep.insight.dashboard.source import Source
 from evenstep.manager.access import (
     DEFAULT_HTTP_PORT,
     check_exposure,
@@ -95,7 +95,7 @@ def _source(args: argparse.Namespace) -> Source:
     return Managed(follower, f"manager {name}:{port}")
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> DashboardOptions:
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
     if args.tls_cert is not None:
@@ -103,4 +103,4 @@ def _options(args: argparse.Namespace) -> Options:
         listening_context(args.tls_cert, args.tls_key)
     host, port = parse_address(args.listen, DEFAULT_PORT)
     token = read_token(args.token_file) if args.token_file else None
-    return Options(host, port, token, args.tls_cert, args.tls_key)
+    return DashboardOptions(host, port, token, args.tls_cert, args.tls_key)

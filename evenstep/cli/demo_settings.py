@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.emulated import emulated_gpus
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.scenarios import emulated_gpus
 
 SCALE = 0.125
 """Of scenario G's times: the optimum is 137.5 ms, several times what the computation needs."""

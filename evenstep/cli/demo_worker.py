@@ -14,11 +14,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.cli.demo_settings import POLICY, RUNS, DemoSettings
-from evenstep.measure import throttle
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.handed import Handed
-from evenstep.workloads.digits import accuracy, digits, digits_net
-from evenstep.workloads.emulation import Curve, EmulatedDevice
+from evenstep.pytorch.inflight import InflightTensors
+from evenstep.simulator.load import throttle
+from evenstep.simulator.workloads.digits import accuracy, digits, digits_net
+from evenstep.simulator.workloads.emulation import Curve, EmulatedDevice
 
 _TIMEOUT = timedelta(seconds=60)
 
@@ -32,7 +32,7 @@ def main() -> None:
         throttle.join(settings.throttled[worker])
     runs = {run: _train(settings, run, worker) for run in RUNS}
     late = torch.tensor(sum(timer.late for _, timer in runs.values()))
-    dist.all_reduce(Handed().watch(late))
+    dist.all_reduce(InflightTensors().watch(late))
     if worker == 0:
         result = _compare(*(net for net, _ in runs.values()))
         settings.result.write_text(json.dumps({**result, "late_batches": int(late)}))

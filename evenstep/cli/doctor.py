@@ -16,9 +16,7 @@ import json
 import sys
 
 from evenstep.cli.arguments import positive
-from evenstep.cli.doctor_finding import MARKS, Finding
-from evenstep.cli.doctor_machine import look_at_machine
-from evenstep.cli.doctor_packages import look_at_packages
+from evenstep.cli.doctor_checks import MARKS, Finding, look_at_machine, look_at_packages
 from evenstep.cli.doctor_training import look_at_training
 
 

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evenstep.cli.doctor_finding import Finding
+from evenstep.cli.doctor_checks import Finding
 from evenstep.errors import EvenstepError
 
 _POLL = 0.1
@@ -36,7 +36,7 @@ def _torch(timeout: float) -> Iterator[Finding]:
     """Ask torch in a process of its own, as it may crash with a wrong driver."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "evenstep.pytorch.facts"],
+            [sys.executable, "-m", "evenstep.pytorch.diagnostics"],
             stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout,
         )  # fmt: skip
         facts = json.loads(done.stdout.splitlines()[-1]) if done.stdout else None

@@ -25,11 +25,10 @@ import psutil
 
 from evenstep.cli.arguments import parse_numbers, positive, share
 from evenstep.cli.stopping import Stop
-from evenstep.clusters.replay import Level, replay
-from evenstep.clusters.trace_file import read_trace
 from evenstep.measure.cgroups import memory_limit
-from evenstep.measure.load import Load, usable_cores
 from evenstep.measure.memory import available_memory
+from evenstep.simulator.load.load import Load, usable_cores
+from evenstep.simulator.load.replay import Level, read_trace, replay
 
 _TICK = 0.5
 """Seconds between two looks at the memory that is left."""
@@ -59,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LoadOutcome:
     """What one level wanted, and what it got."""
 
     second: float
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     with Stop() as stop, Load(cores, max(level.cpu for level in levels)) as load:
         if not args.json:
             _announce(args, levels, load)
-        memory = Memory(load, args.memory_cap)
+        memory = HeldMemory(load, args.memory_cap)
         outcomes = list(play(levels, load, memory, stop, watch))
     summary = _summarise(args, cores, outcomes, stop)
     if args.json:
@@ -99,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
     return stop.exit_code
 
 
-class Memory:
+class HeldMemory:
     """How much of the machine's memory a load may hold."""
 
     def __init__(self, load: Load, cap: float) -> None:
@@ -118,10 +117,10 @@ class Memory:
 def play(
     levels: Sequence[Level],
     load: Load,
-    memory: Memory,
+    memory: HeldMemory,
     stop: Stop,
     watch: Callable[[Level, float], None],
-) -> Iterator[Outcome]:
+) -> Iterator[LoadOutcome]:
     """Put the levels on the machine, one after another, and yield what each got."""
     begun = time.perf_counter()
     for level in levels:
@@ -140,11 +139,13 @@ def play(
             (getattr(after, name) - getattr(before, name)) / lasted / len(load.cores)
             for name in ("running", "waiting")
         )
-        yield Outcome(level.second, lasted, level.cpu, got, waited, wanted, allowed, load.held())
+        yield LoadOutcome(
+            level.second, lasted, level.cpu, got, waited, wanted, allowed, load.held()
+        )
 
 
 def _summarise(
-    args: argparse.Namespace, cores: Sequence[int], outcomes: Sequence[Outcome], stop: Stop
+    args: argparse.Namespace, cores: Sequence[int], outcomes: Sequence[LoadOutcome], stop: Stop
 ) -> dict[str, Any]:
     lasted = sum(outcome.duration for outcome in outcomes)
     wanted, got = (

@@ -34,16 +34,16 @@ from evenstep.manager.access import (
     parse_address,
     read_token,
 )
-from evenstep.manager.line import Line, Where
-from evenstep.manager.logs import FORMATS, set_up
+from evenstep.manager.connection import ServiceConnection, Where
+from evenstep.manager.job_settings import JobSettings, check_name
+from evenstep.manager.log_format import FORMATS, set_up
 from evenstep.manager.messages import from_settings
-from evenstep.manager.serving import Options, serve
-from evenstep.manager.settings import Settings, check_name
+from evenstep.manager.server import ManagerOptions, serve
 from evenstep.policies.default import default_policy
 
 _PATIENCE = 10.0
 _LISTENING = ("listen", "http", "state", "logs", "tls_cert", "tls_key", "insecure")
-_SETTINGS = tuple(field.name for field in fields(Settings))
+_SETTINGS = tuple(field.name for field in fields(JobSettings))
 _CREATING = (*_SETTINGS, "on_cpus", "reuse")
 _UNUSED = {
     None: (*_CREATING, "manager", "tls_ca", "json"),
@@ -86,12 +86,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--workers", type=count, metavar="N", help="the job begins with this many")
     ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
     ask.add_argument(
-        "--policy", help=f"default: {Settings.policy}, or {_policy(True)} with --on-cpus"
+        "--policy", help=f"default: {JobSettings.policy}, or {_policy(True)} with --on-cpus"
     )
     ask.add_argument(
         "--on-cpus", action="store_true", help="the workers compute on CPUs and report their usage"
     )
-    ask.add_argument("--predictor", help=f"default: {Settings.predictor}")
+    ask.add_argument("--predictor", help=f"default: {JobSettings.predictor}")
     ask.add_argument("--minimum", type=whole, metavar="N", help="smallest batch size; 1")
     ask.add_argument(
         "--granularity", type=count, metavar="N", help="batch sizes are multiples of this; 1"
@@ -120,7 +120,7 @@ def _listen(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check_exposure(options: Options, insecure: bool) -> None:
+def _check_exposure(options: ManagerOptions, insecure: bool) -> None:
     """Refuse, or warn of, addresses where others could do harm."""
     safe = options.token is not None, options.tls is not None
     warnings = [check_exposure(options.listen[0], *safe, insecure)]
@@ -130,11 +130,11 @@ def _check_exposure(options: Options, insecure: bool) -> None:
         _log.warning("%s", warning)
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace) -> ManagerOptions:
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
     http = args.http or DEFAULT_HTTP_ADDRESS
-    return Options(
+    return ManagerOptions(
         listen=parse_address(args.listen or DEFAULT_ADDRESS),
         http=None if http == "off" else parse_address(http, DEFAULT_HTTP_PORT),
         must_have_http=args.http is not None,
@@ -150,7 +150,7 @@ def _create(args: argparse.Namespace) -> int:
         raise InvalidSetting("create needs JOB, --workers and --total")
     job = check_name("job", args.job)
     given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
-    settings = Settings(**{"policy": _policy(args.on_cpus), **given})
+    settings = JobSettings(**{"policy": _policy(args.on_cpus), **given})
     _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
     reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
     print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}")
@@ -174,7 +174,7 @@ def _status(args: argparse.Namespace) -> int:
 def _ask(args: argparse.Namespace, call: str, **arguments: Any) -> Any:
     token = read_token(args.token_file) if args.token_file else None
     tls = client_context(args.tls_ca) if args.tls_ca else None
-    line = Line(Where(args.manager or DEFAULT_ADDRESS, token, tls), _PATIENCE)
+    line = ServiceConnection(Where(args.manager or DEFAULT_ADDRESS, token, tls), _PATIENCE)
     try:
         return line.call(call, _PATIENCE, **arguments)
     finally:

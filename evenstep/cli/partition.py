@@ -1,4 +1,4 @@
-"""Make, show, check and migrate partitions: the samples of a data set, in a folder per worker.
+r"""Make, show, check and migrate partitions: the samples of a data set, in a folder per worker.
 
 A folder that holds several partitions stands for all of them.
 
@@ -19,7 +19,7 @@ examples:
   evenstep partition migrate data --sizes 64,96,128,160,192 --dry-run
   evenstep partition migrate data --leaving worker-3
   evenstep partition serve data/worker-0 --bandwidth 50000000
-  evenstep partition migrate --agents node0:7413,node1:7413 --sizes 64,192 \\
+  evenstep partition migrate --agents node0:7413,node1:7413 --sizes 64,192 \
       --token-file token --tls-ca ca.pem
 """
 
@@ -29,6 +29,10 @@ import argparse
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evenstep.cli.arguments import count, whole
 from evenstep.cli.partition_agents import (
@@ -38,7 +42,6 @@ from evenstep.cli.partition_agents import (
     parse_batch_sizes,
     serve_partition,
 )
-from evenstep.cli.partition_data import arrays_of, label_of
 from evenstep.cli.partition_view import print_migration, print_partitions, print_verification
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.handover.task import CHUNK_SIZE
@@ -197,3 +200,53 @@ def _partitions(folders: list[Path]) -> list[Path]:
         inner = sorted(path.parent for path in folder.glob(f"*/{BLOCKS}"))
         found += inner if inner and not (folder / FILE).exists() else [folder]
     return found
+
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def arrays_of(args: argparse.Namespace) -> Arrays:
+    """Return the arrays that the arguments name."""
+    if args.digits:
+        return _digits()
+    if args.npz is not None:
+        return _load(args.npz, archive=True)
+    arrays: Arrays = {}
+    for path in args.npy:
+        if path.stem in arrays:
+            raise InvalidSetting(f"files must have different names, got {path.stem!r} twice")
+        arrays |= _load(path, archive=False)
+    return arrays
+
+
+def label_of(args: argparse.Namespace, arrays: Arrays) -> str | None:
+    """Return the array with the classes: the one that is named, or the last of several."""
+    if args.label is not None:
+        if args.label not in arrays:
+            raise InvalidSetting(f"label must be one of {', '.join(arrays)}, got {args.label!r}")
+        return str(args.label)
+    last = list(arrays)[-1]
+    if len(arrays) == 1 or args.npz is not None:
+        return None
+    return last if arrays[last].ndim == 1 and arrays[last].dtype.kind in "biu" else None
+
+
+def _digits() -> Arrays:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return {"x": digits.images.astype(np.float32), "y": digits.target.astype(np.int64)}
+
+
+def _load(path: Path, archive: bool) -> Arrays:
+    kind = "an .npz archive" if archive else "an .npy file"
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if archive != isinstance(loaded, np.lib.npyio.NpzFile):
+            raise ValueError("it is the other kind")
+        return dict(loaded) if archive else {path.stem: loaded}
+    except OSError:
+        raise
+    except Exception as error:
+        # A file that was never one of these makes the readers of zip and npy raise almost anything.
+        raise InvalidSetting(f"{path} must be {kind} of numbers: {error}") from error

@@ -110,7 +110,7 @@ def parse_batch_sizes(text: str | None, num_workers: int) -> list[int] | None:
 
 def serve_partition(args: argparse.Namespace) -> int:
     """Run the agent of a partition until a signal stops it."""
-    from evenstep.manager.logs import set_up
+    from evenstep.manager.log_format import set_up
     from evenstep.partitions.agents.agent_server import run_agent
 
     if args.until_eof:

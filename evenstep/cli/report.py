@@ -17,12 +17,13 @@ import sys
 from pathlib import Path
 
 from evenstep import runlog
-from evenstep.advice.retrospect import look_back
 from evenstep.errors import InvalidSetting
-from evenstep.runlog.drawing import check_format
-from evenstep.runlog.figures import figures_of
-from evenstep.runlog.page import page, series_of
-from evenstep.runlog.words import SOURCE_MEANS, sentences
+from evenstep.insight.plots.drawing import check_format
+from evenstep.insight.plots.plot import plot
+from evenstep.insight.report.figures import figures_of
+from evenstep.insight.report.page import page, series_of
+from evenstep.insight.report.words import SOURCE_MEANS, sentences
+from evenstep.insight.retrospect import look_back
 
 _BUDGET = 40 * 2**20
 """Bytes of a run log that are looked at; more would draw the same pictures, only later."""
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if output is not None:
         output.write_text(page(figures, run_log, plain, estimates), encoding="utf-8")
     if args.png is not None:
-        runlog.plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
+        plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
     if args.json:
         json.dump(figures.as_json(), sys.stdout, indent=2)
         print()

@@ -21,17 +21,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from evenstep.cli.arguments import add_seeds, count, seeds_of, whole
-from evenstep.cli.recording import Recording
 from evenstep.cli.simulate_view import Display, print_figures, print_workers
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.named import SUMMARIES, make_cluster
-from evenstep.core.plan import Plan
-from evenstep.engines.iteration import Iteration
-from evenstep.engines.simulation import Outcome, Setup, median_figures, simulate
+from evenstep.cli.simulation_log import SimulationLog
+from evenstep.core import Plan
 from evenstep.errors import InvalidSetting
+from evenstep.insight.plots.drawing import check_format
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS
-from evenstep.runlog.drawing import check_format
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.registry import SUMMARIES, make_cluster
+from evenstep.simulator.engine.iteration import Iteration
+from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, median_figures, simulate
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,13 +96,13 @@ def _cluster(args: argparse.Namespace, seed: int) -> Cluster:
 
 def _simulate(
     args: argparse.Namespace, setup: Setup, seed: int, is_first: bool, display: Display
-) -> Outcome:
+) -> SimulationOutcome:
     """Simulate one seed; the first one is recorded if a log or a picture is wanted."""
     cluster = _cluster(args, seed)
     watch_live = display.watch(seed)
     if not is_first or not (args.log or args.plot):
         return simulate(cluster, setup, cluster.iterations, watch_live)
-    with Recording(cluster, setup, seed, args.log) as recording:
+    with SimulationLog(cluster, setup, seed, args.log) as recording:
 
         def watch(iteration: Iteration, plan: Plan) -> None:
             recording(iteration, plan)
@@ -116,7 +116,7 @@ def _simulate(
 
 
 def _print(
-    args: argparse.Namespace, first: Outcome, setup: Setup, result: Mapping[str, Any]
+    args: argparse.Namespace, first: SimulationOutcome, setup: Setup, result: Mapping[str, Any]
 ) -> None:
     print_workers(first, setup, result["seeds"][0]["seed"])
     print_figures(result, first.cluster)

@@ -10,12 +10,11 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from evenstep.cli.plain_console import console
-from evenstep.cli.workers_table import workers_table
-from evenstep.clusters.cluster import Cluster
-from evenstep.core.plan import Plan
-from evenstep.engines.iteration import Iteration
-from evenstep.engines.simulation import Outcome, Setup, Watcher
+from evenstep.cli.workers_table import console, workers_table
+from evenstep.core import Plan
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.engine.iteration import Iteration
+from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, Watcher
 
 _LIVE_EVERY = 5
 """Iterations between two updates of the live table."""
@@ -83,7 +82,7 @@ class Display:
             self._live.stop()
 
 
-def print_workers(outcome: Outcome, setup: Setup, seed: int) -> None:
+def print_workers(outcome: SimulationOutcome, setup: Setup, seed: int) -> None:
     """Print how each worker ended: sizes, and times over the last tenth of the run."""
     last = max(1, len(outcome.sizes) // 10)
     times = outcome.times[-last:].mean(axis=0)

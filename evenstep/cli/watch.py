@@ -19,8 +19,7 @@ import time
 from typing import Protocol
 
 from evenstep.cli.arguments import positive
-from evenstep.cli.watch_view import WatchView
-from evenstep.cli.watched import Watched
+from evenstep.cli.watch_view import Watched, WatchView
 from evenstep.errors import InvalidSetting
 from evenstep.runlog import Record
 from evenstep.runlog.follower import FileFollower, JobFollower, ManagerFollower

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import numpy as np
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core import Floats, Ints
 
 _BAR = 24
 _SHOWN_WORKERS = 32
@@ -60,3 +62,9 @@ def _bar(time: float, iteration_time: float) -> Text:
     share = time / iteration_time if iteration_time > 0 and not np.isnan(time) else 0.0
     working = round(_BAR * min(share, 1.0))
     return Text.assemble(("█" * working, "green"), ("░" * (_BAR - working), "dim"))
+
+
+def console() -> Console:
+    """Return a console for the result; plain and wide where it is not a terminal."""
+    console = Console()
+    return console if console.is_terminal else Console(width=100, file=sys.stdout)

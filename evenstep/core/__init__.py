@@ -1,1 +1,44 @@
-"""Records, exact integer allocation, the planner and the session of a job: pure, and numpy only."""
+"""Records, interfaces, exact split, planner and session: pure, and numpy only.
+
+The records and interfaces that everything else works with are imported from here.
+"""
+
+from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, frozen, require
+from evenstep.core.limits import UNLIMITED, Limits, check_feasible
+from evenstep.core.plan import Advice, Decision, Plan
+from evenstep.core.policy import Policy, even_sizes, fits, keep_current, predict_times
+from evenstep.core.predictor import Predictor, Trainable, fill_unseen
+from evenstep.core.report import Report, Reports, Usage
+from evenstep.core.trainer import Trainer, TrainInBackground, TrainNow
+from evenstep.core.view import View
+
+__all__ = [
+    "Advice",
+    "Bools",
+    "Decision",
+    "Floats",
+    "Ints",
+    "Limits",
+    "Plan",
+    "Policy",
+    "Predictor",
+    "Report",
+    "Reports",
+    "TrainInBackground",
+    "TrainNow",
+    "Trainable",
+    "Trainer",
+    "UNLIMITED",
+    "Usage",
+    "View",
+    "as_floats",
+    "as_ints",
+    "check_feasible",
+    "even_sizes",
+    "fill_unseen",
+    "fits",
+    "frozen",
+    "keep_current",
+    "predict_times",
+    "require",
+]

@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 
 from evenstep.core.arrays import Floats, Ints, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
-from evenstep.core.members import distinct, positions, scaled
 from evenstep.core.plan import Decision, Plan
 from evenstep.core.policy import Policy, even_sizes
 from evenstep.core.predictor import Predictor
 from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.core.speed_model import SpeedModel, no_usage
+from evenstep.core.split import split_proportional
 from evenstep.core.trainer import Trainer
 from evenstep.core.view import View
 from evenstep.errors import (
     InfeasibleLimits,
     InvalidReport,
     InvalidSetting,
+    MembershipError,
     StateFileError,
 )
 
@@ -283,3 +284,35 @@ def _is_feasible(limits: Limits, total: int) -> bool:
     except InfeasibleLimits:
         return False
     return True
+
+
+def distinct(workers: Sequence[str]) -> tuple[str, ...]:
+    """Return the workers, or raise where there are none or one of them is there twice."""
+    if not workers:
+        raise InvalidSetting("a job needs at least one worker, got none")
+    seen: set[str] = set()
+    for worker in workers:
+        if worker in seen:
+            raise MembershipError(f"worker {worker} must be a member only once")
+        seen.add(worker)
+    return tuple(workers)
+
+
+def positions(workers: Sequence[str], before: Sequence[str]) -> Ints:
+    """Return where each worker was, -1 for a newcomer.
+
+    >>> positions(["b", "c"], before=["a", "b"]).tolist()
+    [1, -1]
+    """
+    old = {worker: i for i, worker in enumerate(before)}
+    return as_ints([old.get(worker, -1) for worker in workers])
+
+
+def scaled(sizes: Ints, keep: Ints, total: int, limits: Limits) -> Ints:
+    """Return the sizes of other members, in proportion to what those who stay had.
+
+    `keep` says where each of them was; a newcomer counts as a typical worker.
+    """
+    typical = max(1.0, float(np.median(sizes)))
+    wanted = np.where(keep >= 0, sizes[keep], typical)
+    return split_proportional(total, np.maximum(wanted, 1e-3), limits)

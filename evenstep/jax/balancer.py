@@ -6,22 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import choose_bucket
+from evenstep.jax.collective import ProcessCollective, ProcessSum
 from evenstep.jax.gradient import JoinedGradient
 from evenstep.jax.loader import BalancedLoader, Fetch, fetch_from
-from evenstep.jax.meeting import ProcessMeeting
-from evenstep.jax.summing import Summing
-from evenstep.jax.turn import Turn
-from evenstep.jax.weighing import Loss, Weighing
+from evenstep.jax.loss_weights import Loss, LossWeights
+from evenstep.jax.pending_batch import PendingBatch
+from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.epochs import Epochs
-from evenstep.training.making import make_loop
+from evenstep.training.loop_setup import make_loop
 from evenstep.training.settings import LoopOptions, check_names
-from evenstep.training.told import Told
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Balancer(Told):
+class Balancer(BalancerBase):
     """Balances a training over the processes of jax.distributed, each with one device.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.
@@ -39,13 +38,13 @@ class Balancer(Told):
     ) -> None:
         check_names(options, LoopOptions.__optional_keys__)
         coordinator = options.get("coordinator")
-        self._sum = Summing()
+        self._sum = ProcessSum()
         self.bucket = choose_bucket(bucket, total, self._sum.num_workers, coordinator)
         self._loop = make_loop(
-            ProcessMeeting(self._sum), total, framework="jax", granularity=self.bucket,
+            ProcessCollective(self._sum), total, framework="jax", granularity=self.bucket,
             device=self._sum.device.platform, **options,
         )  # fmt: skip
-        self._turn = Turn()
+        self._turn = PendingBatch()
 
     def loader(
         self,
@@ -83,5 +82,5 @@ class Balancer(Told):
         means are returned with the loss. With `counted`, ``(losses, counts)`` in place of losses:
         sums over each sample's tokens, and how many they are; the mean is over all tokens.
         """
-        weighing = Weighing(loss_fn, has_aux, counted)
+        weighing = LossWeights(loss_fn, has_aux, counted)
         return JoinedGradient(weighing, self._loop, self._turn, self._sum, self.bucket)

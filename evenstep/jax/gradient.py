@@ -6,6 +6,7 @@ one collective, in which the reports ride along.
 
 from __future__ import annotations
 
+import math
 import zlib
 from typing import Any
 
@@ -15,10 +16,9 @@ import numpy as np
 
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import pad, padded_size
-from evenstep.jax.layout import Layout
-from evenstep.jax.summing import Summing
-from evenstep.jax.turn import Turn
-from evenstep.jax.weighing import Weighing
+from evenstep.jax.collective import ProcessSum
+from evenstep.jax.loss_weights import LossWeights
+from evenstep.jax.pending_batch import PendingBatch
 from evenstep.training.loop import Loop
 
 
@@ -26,14 +26,19 @@ class JoinedGradient:
     """Computes the gradient of the joined batch; all workers call it once for each batch."""
 
     def __init__(
-        self, weighing: Weighing, loop: Loop, turn: Turn, summing: Summing, bucket: int
+        self,
+        weighing: LossWeights,
+        loop: Loop,
+        turn: PendingBatch,
+        summing: ProcessSum,
+        bucket: int,
     ) -> None:
         self._weighing = weighing
         self._loop = loop
         self._turn = turn
         self._sum = summing
         self._bucket = bucket
-        self._layout: Layout | None = None
+        self._layout: TreeLayout | None = None
         self._programs: dict[Any, Any] = {}
         self._part = jax.jit(self._row_of_part, static_argnames="size")
         self._split = jax.jit(self._split_row)
@@ -87,7 +92,7 @@ class JoinedGradient:
         def part(params: Any, batch: Any, others: Any, samples: Any, total: Any) -> Any:
             return self._weighing.part(params, batch, others, size, samples, total)
 
-        self._layout = Layout(jax.eval_shape(part, params, batch, others, *numbers))
+        self._layout = TreeLayout(jax.eval_shape(part, params, batch, others, *numbers))
         self._loop.agree({"checksum of the parameters": _checksum(params)})
 
     def _row_of_part(
@@ -128,3 +133,36 @@ def _memory_in_use(device: Any) -> float | None:
     stats = device.memory_stats() or {}
     used, limit = stats.get("peak_bytes_in_use"), stats.get("bytes_limit")
     return used / limit if used is not None and limit else None
+
+
+class TreeLayout:
+    """Knows where in a row each array of a tree is; `shapes` is a tree of what has them.
+
+    The row is float32, and float64 where an array is: what is shorter is summed in full.
+    """
+
+    def __init__(self, shapes: Any) -> None:
+        leaves, self._tree = jax.tree.flatten(shapes)
+        self._shapes = [leaf.shape for leaf in leaves]
+        self._dtypes = [leaf.dtype for leaf in leaves]
+        for dtype in self._dtypes:
+            if not jnp.issubdtype(dtype, jnp.floating):
+                raise InvalidSetting(f"parameters must be of real numbers, got dtype {dtype}")
+        self._ends = np.cumsum([math.prod(shape) for shape in self._shapes])
+        self._carrier = jnp.result_type(jnp.float32, *self._dtypes)
+
+    @property
+    def length(self) -> int:
+        return int(self._ends[-1])
+
+    def row(self, tree: Any) -> Any:
+        """Return the tree in a row, of the shape (1, length)."""
+        leaves = [leaf.reshape(1, -1).astype(self._carrier) for leaf in jax.tree.leaves(tree)]
+        return jnp.concatenate(leaves, axis=1)
+
+    def tree(self, row: Any) -> Any:
+        """Return the tree that is in a row, of the shape (length,)."""
+        flat = jnp.split(row[: self.length], self._ends[:-1])
+        parts = zip(flat, self._shapes, self._dtypes, strict=True)
+        leaves = [part.reshape(shape).astype(dtype) for part, shape, dtype in parts]
+        return jax.tree.unflatten(self._tree, leaves)

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import padded_size
-from evenstep.jax.turn import Turn
+from evenstep.jax.pending_batch import PendingBatch
 from evenstep.training.epochs import Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
 
@@ -25,7 +25,9 @@ class BalancedLoader(ThroughEpochs):
     Batches are numpy arrays: what JAX does to one of a new size, it compiles anew.
     """
 
-    def __init__(self, loop: Loop, turn: Turn, bucket: int, epochs: Epochs, fetch: Fetch) -> None:
+    def __init__(
+        self, loop: Loop, turn: PendingBatch, bucket: int, epochs: Epochs, fetch: Fetch
+    ) -> None:
         self._loop = loop
         self._turn = turn
         self._bucket = bucket

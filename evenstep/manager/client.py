@@ -14,19 +14,31 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from evenstep.core import Plan, Report
 from evenstep.core.held_plans import CommonPlan, Held
-from evenstep.core.plan import Plan
-from evenstep.core.report import Report
-from evenstep.errors import EvenstepError, InvalidReport, OutOfTurn, Refused, Unplanned
+from evenstep.errors import (
+    EvenstepError,
+    InvalidReport,
+    InvalidSetting,
+    OutOfTurn,
+    Refused,
+    Unplanned,
+)
+from evenstep.manager.access import client_context
+from evenstep.manager.connection import Where
+from evenstep.manager.job_settings import JobSettings, check_name
+from evenstep.manager.lease import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
+from evenstep.manager.membership import GRACE, PASSING, SOONEST, Membership
 from evenstep.manager.messages import from_report
-from evenstep.manager.place import GRACE, PASSING, SOONEST, Place
-from evenstep.manager.settings import Settings
+from evenstep.policies.default import default_policy
+from evenstep.predictors import DEFAULT_PREDICTOR
 
 _SLICE = 0.5
 """Seconds that the background thread waits for a plan before it looks for a newer report."""
@@ -35,7 +47,7 @@ _SLICE = 0.5
 class ManagerClient:
     """A coordinator for one worker of a job; `evenstep.connect` makes it."""
 
-    def __init__(self, place: Place, blocking: bool, agree: bool, timeout: float) -> None:
+    def __init__(self, place: Membership, blocking: bool, agree: bool, timeout: float) -> None:
         self.job = place.job
         self.worker = place.worker
         self.blocking = blocking
@@ -62,7 +74,7 @@ class ManagerClient:
         return self._holding.all
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> JobSettings:
         """The settings of the job."""
         settings = self._place.settings
         assert settings is not None, "a client has joined when it is handed out"
@@ -240,3 +252,58 @@ class ManagerClient:
             )
             report, self._mail = self._mail, None
             return report
+
+
+def connect(
+    address: str,
+    job: str,
+    worker: str,
+    *,
+    workers: int | None = None,
+    total: int | None = None,
+    policy: str | None = None,
+    predictor: str = DEFAULT_PREDICTOR,
+    on_cpus: bool = False,
+    minimum: int = 1,
+    granularity: int = 1,
+    reuse: str | None = None,
+    iteration: int = 0,
+    blocking: bool = True,
+    agree: bool = False,
+    lease: float = DEFAULT_LEASE,
+    timeout: float = 60.0,
+    patience: float = 10.0,
+    token: str | None = None,
+    ca: str | Path | None = None,
+) -> ManagerClient:
+    """Join a job of the manager at HOST:PORT as a worker, and return its coordinator.
+
+    With `workers` and `total` the job is created if it is not there; it begins with what the job
+    called `reuse` has learned. `on_cpus` says that the workers compute on CPUs and report their
+    usage, which the default of `policy` depends on. `iteration` is the one that the worker is about
+    to start. `ca` names a file of certificates to believe, and turns TLS on.
+    """
+    if (workers is None) != (total is None):
+        raise InvalidSetting(
+            f"workers and total of a job must be given together, got {workers} and {total}"
+        )
+    if reuse is not None and workers is None:
+        raise InvalidSetting(f"reuse must go with workers and total of a job, got only {reuse}")
+    if agree and not blocking:
+        raise InvalidSetting("agree=True must go with blocking=True: an agreement is waited for")
+    settings = None
+    if workers is not None and total is not None:
+        policy = policy or default_policy("cpu" if on_cpus else None, reads_usage=on_cpus)
+        settings = JobSettings(workers, total, policy, predictor, minimum, granularity)
+    place = Membership(
+        Where(address, token, None if ca is None else client_context(ca)),
+        check_name("job", job),
+        check_name("worker", worker),
+        settings,
+        iteration,
+        check_seconds("lease", lease),
+    )
+    wait = check_seconds("timeout", timeout, LONGEST_WAIT)
+    client = ManagerClient(place, blocking, agree, wait)
+    client.open(patience, None if reuse is None else check_name("job", reuse))
+    return client

@@ -22,8 +22,8 @@ from thriftpy2.thrift import TApplicationException
 
 from evenstep.errors import MalformedMessage
 from evenstep.manager import wire
-from evenstep.manager.peer import Peer
-from evenstep.manager.pieces import Octets
+from evenstep.manager.buffers import Octets
+from evenstep.manager.client_connection import ClientConnection
 from evenstep.manager.service import Service
 
 MAX_CONNECTIONS = 20_000
@@ -44,10 +44,10 @@ class Answers(Protocol):
 
     refused: Counter[str]
 
-    def handle(self, peer: Peer, content: Octets) -> None:
+    def handle(self, peer: ClientConnection, content: Octets) -> None:
         """Answer a frame, now or later; raises MalformedMessage where it is no message."""
 
-    def lost(self, peer: Peer) -> None:
+    def lost(self, peer: ClientConnection) -> None:
         """Note that a connection is gone."""
 
 
@@ -55,7 +55,7 @@ class Answers(Protocol):
 class Bounds:
     """How much connections may ask of the process; what is not given is as for the manager."""
 
-    frame: Callable[[Peer], int] = lambda peer: wire.MAX_REQUEST
+    frame: Callable[[ClientConnection], int] = lambda peer: wire.MAX_REQUEST
     """Bytes of the largest frame that is read from it."""
     connections: int = MAX_CONNECTIONS
 
@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self._memory = memory
         self._bounds = bounds
-        self.peer = Peer(self._send, self._close)
+        self.peer = ClientConnection(self._send, self._close)
         self._service = service
         self._connections = connections
         self._loop = asyncio.get_running_loop()

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from evenstep.core.arrays import Floats
-from evenstep.manager.course import Boundary
-from evenstep.manager.news import Happening
+from evenstep.core import Floats
+from evenstep.manager.job_history import ClosedBoundary
+from evenstep.manager.notifications import Notification
 
 MAX_EVENTS = 1_000
 MAX_ENTRIES = 50_000
@@ -29,7 +29,7 @@ INTERVAL_PER_WORKER = 0.0005
 
 
 @dataclass(eq=False)
-class Event:
+class StreamEvent:
     """Something to be told; it is put into words when the first follower wants it."""
 
     number: int
@@ -39,7 +39,7 @@ class Event:
     """When, in seconds since 1970."""
     worker: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
-    boundary: Boundary | None = None
+    boundary: ClosedBoundary | None = None
     _text: bytes | None = None
 
     @property
@@ -75,7 +75,7 @@ class EventStream:
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._events: deque[Event] = deque()
+        self._events: deque[StreamEvent] = deque()
         self._num_entries = 0
         # Higher than any of an earlier manager: who followed that one has seen none of these.
         self._next = int(1000 * clock())
@@ -94,13 +94,13 @@ class EventStream:
         """The number of the first event that is still kept, or that will be."""
         return self._events[0].number if self._events else self._next
 
-    def after(self, number: int) -> Iterator[Event]:
+    def after(self, number: int) -> Iterator[StreamEvent]:
         """Yield the events kept that came after one."""
         skipped = max(0, number + 1 - self.oldest)
         for i in range(skipped, len(self._events)):
             yield self._events[i]
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: Notification) -> None:
         """Keep what happened, if followers are to know it."""
         boundary = happening.boundary
         if boundary is None:
@@ -130,15 +130,15 @@ class EventStream:
                 self._waiting.remove(future)
         return True
 
-    def _is_due(self, job: str, boundary: Boundary) -> bool:
+    def _is_due(self, job: str, boundary: ClosedBoundary) -> bool:
         interval = max(INTERVAL, INTERVAL_PER_WORKER * len(boundary.workers))
         if boundary.closed - self._told.get(job, -math.inf) < interval:
             return False
         self._told[job] = boundary.closed
         return True
 
-    def _keep(self, kind: str, happening: Happening) -> None:
-        event = Event(
+    def _keep(self, kind: str, happening: Notification) -> None:
+        event = StreamEvent(
             self._next,
             kind,
             happening.job,
@@ -158,7 +158,7 @@ class EventStream:
                 future.set_result(None)
 
 
-def _figures(kind: str, boundary: Boundary | None) -> dict[str, Any]:
+def _figures(kind: str, boundary: ClosedBoundary | None) -> dict[str, Any]:
     """Return what an event says of a boundary."""
     if boundary is None:
         return {}

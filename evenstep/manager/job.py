@@ -14,17 +14,16 @@ from __future__ import annotations
 
 import contextlib
 
+from evenstep.core import Plan, Report, Reports
 from evenstep.core.agreement import Agreements, Outcome
-from evenstep.core.plan import Plan
 from evenstep.core.planner import Planner
-from evenstep.core.report import Report, Reports
 from evenstep.core.session import Session
 from evenstep.errors import EvenstepError, LimitReached, MembershipError, NameTaken, OutOfTurn
-from evenstep.manager.course import Course
-from evenstep.manager.news import Happening, News
-from evenstep.manager.presence import DEFAULT_LEASE, Presence
-from evenstep.manager.saved import Learned, Saved
-from evenstep.manager.settings import MAX_WORKERS, Settings, in_name_order
+from evenstep.manager.job_history import JobHistory
+from evenstep.manager.job_settings import MAX_WORKERS, JobSettings, in_name_order
+from evenstep.manager.job_store import LearnedState, Saved
+from evenstep.manager.lease import DEFAULT_LEASE, Lease
+from evenstep.manager.notifications import Notification, Notifications
 
 UNSAVED = 1_000_000
 """Numbers left out after a restart: workers may hold plans that were made after the last save, and
@@ -37,19 +36,19 @@ class Job:
     def __init__(
         self,
         name: str,
-        settings: Settings,
-        learned: Learned | None = None,
-        news: News | None = None,
+        settings: JobSettings,
+        learned: LearnedState | None = None,
+        news: Notifications | None = None,
     ) -> None:
         self.name = name
         self.settings = settings
-        self.course = Course()
-        self._news = news or News()
+        self.course = JobHistory()
+        self._news = news or Notifications()
         self.changed = True
         """Whether there is something new to be saved."""
         self._session: Session | None = None
         self._planner: Planner | None = None
-        self._presence: dict[str, Presence] = {}
+        self._presence: dict[str, Lease] = {}
         self._gathering: dict[str, int] = {}
         self._early: dict[str, Report] = {}
         self._agreements = Agreements()
@@ -79,7 +78,7 @@ class Job:
         return (*self._session.members, *self._session.joining)
 
     @property
-    def knowledge(self) -> Learned | None:
+    def knowledge(self) -> LearnedState | None:
         """What was learned in this run, or else what the next one begins with."""
         return self._learning() or self._learned
 
@@ -106,7 +105,7 @@ class Job:
         came = "back" if worker in self._presence else "joined"
         first = self._enter(worker, iteration)
         self._agreements.forget(worker)
-        self._presence[worker] = Presence(lease, since=now, heard=now, instance=instance)
+        self._presence[worker] = Lease(lease, since=now, heard=now, instance=instance)
         self.changed = True
         self._tell(came, worker, iteration=first)
         if self._session is None and len(self._gathering) >= self.settings.workers:
@@ -214,7 +213,7 @@ class Job:
         )
 
     @classmethod
-    def restored(cls, saved: Saved, now: float, news: News | None = None) -> Job:
+    def restored(cls, saved: Saved, now: float, news: Notifications | None = None) -> Job:
         """Make a job of what was saved; its workers are taken to have been heard just now.
 
         It must be saved before it makes a plan: the numbers that it left out stay left out.
@@ -229,7 +228,7 @@ class Job:
             job._planner.number_from(job._least_number)
             job._session = job._session_of(job._planner, saved.iteration)
             job._presence = {
-                worker: Presence(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
+                worker: Lease(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
                 for worker in workers
             }
         return job
@@ -288,13 +287,13 @@ class Job:
 
         def decide(reports: Reports) -> Plan:
             boundary = self.course.decide(planner, reports)
-            self._news.tell(Happening("boundary", self.name, boundary=boundary))
+            self._news.tell(Notification("boundary", self.name, boundary=boundary))
             return boundary.plan
 
         return Session(planner, iteration, decide)
 
     def _tell(self, kind: str, worker: str | None = None, **details: object) -> None:
-        self._news.tell(Happening(kind, self.name, worker, details=details))
+        self._news.tell(Notification(kind, self.name, worker, details=details))
 
     def _taught(self, workers: list[str], start: int) -> Planner:
         """Return a planner that knows what the last run learned, if that can be used."""
@@ -352,10 +351,10 @@ class Job:
             self._remembered_at = self._session.iteration
             self._learned = self._learning()
 
-    def _learning(self) -> Learned | None:
+    def _learning(self) -> LearnedState | None:
         if self._planner is None:
             return None
-        return Learned(self._planner.workers, self._planner.state())
+        return LearnedState(self._planner.workers, self._planner.state())
 
     def _after_change(self) -> None:
         self.changed = True

@@ -15,25 +15,24 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import TextIO
 
-from evenstep.core.arrays import Ints, as_ints
+from evenstep.core import Ints, Reports, as_ints
 from evenstep.core.attribution import Attribution
-from evenstep.core.report import Reports
-from evenstep.manager.course import Boundary, waiting_of
-from evenstep.manager.settings import Settings, safe_name
+from evenstep.manager.job_history import ClosedBoundary, waiting_of
+from evenstep.manager.job_settings import JobSettings, safe_name
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 
 PORTION = 64 * 1024 * 1024
 """Bytes after which only every second iteration is written, then every fourth, and so on."""
 
 
-Complete = Iterable[tuple[Reports, tuple[Boundary, Boundary]]]
+Complete = Iterable[tuple[Reports, tuple[ClosedBoundary, ClosedBoundary]]]
 """Reports with the times of their own iteration, and the boundaries before and after it."""
 
 
 class JobLog:
     """Writes boundary after boundary; raises OSError where the disk does not take it."""
 
-    def __init__(self, file: TextIO, header: Header, first: Boundary) -> None:
+    def __init__(self, file: TextIO, header: Header, first: ClosedBoundary) -> None:
         self._file = file
         self._writer = RunLogWriter(file, header)
         self._before = first
@@ -41,10 +40,12 @@ class JobLog:
         self._num_iterations = 0
         self._every = 1
         self._portion = PORTION
-        self._attribution: Attribution[tuple[Boundary, Boundary]] = Attribution()
+        self._attribution: Attribution[tuple[ClosedBoundary, ClosedBoundary]] = Attribution()
 
     @classmethod
-    def begin(cls, folder: Path, job: str, run: int, settings: Settings, first: Boundary) -> JobLog:
+    def begin(
+        cls, folder: Path, job: str, run: int, settings: JobSettings, first: ClosedBoundary
+    ) -> JobLog:
         """Make the file of a run that begins with this boundary."""
         created = datetime.now(timezone.utc)
         header = Header(
@@ -60,11 +61,11 @@ class JobLog:
         name = f"{safe_name(job)}.run-{run}.{created:%Y%m%dT%H%M%SZ}"
         return cls(_new_file(folder, name), header, first)
 
-    def follows(self, boundary: Boundary) -> bool:
+    def follows(self, boundary: ClosedBoundary) -> bool:
         """Whether a boundary can come next: a run log never goes back."""
         return boundary.iteration > self._before.iteration
 
-    def add(self, boundary: Boundary) -> None:
+    def add(self, boundary: ClosedBoundary) -> None:
         """Write the iteration that a boundary ends, with its plan and its members."""
         before, self._before = self._before, boundary
         if boundary.workers != before.workers:
@@ -91,7 +92,7 @@ class JobLog:
         with contextlib.closing(self._file):
             self._add(self._attribution.rest())
 
-    def _write(self, before: Boundary, after: Boundary) -> None:
+    def _write(self, before: ClosedBoundary, after: ClosedBoundary) -> None:
         k = before.iteration
         self._change_members(before.workers, k)
         self._writer.plan(before.plan, k)
@@ -121,7 +122,9 @@ class JobLog:
             self._writer.event(Event("join", iteration, worker=worker, workers=now))
 
 
-def row_of(before: Boundary, after: Boundary, workers: Sequence[str], start: float) -> IterationRow:
+def row_of(
+    before: ClosedBoundary, after: ClosedBoundary, workers: Sequence[str], start: float
+) -> IterationRow:
     """Return the row of the iteration between two boundaries, of workers that were at both.
 
     What the boundary before says of them is the usage at its start, and what was predicted; the one
@@ -143,7 +146,7 @@ def row_of(before: Boundary, after: Boundary, workers: Sequence[str], start: flo
     )
 
 
-def _places(boundary: Boundary, workers: Sequence[str]) -> Ints:
+def _places(boundary: ClosedBoundary, workers: Sequence[str]) -> Ints:
     place = {worker: i for i, worker in enumerate(boundary.workers)}
     return as_ints([place[worker] for worker in workers])
 

@@ -1,4 +1,9 @@
-"""All jobs of a manager, isolated from each other, and the folder in which they outlive it."""
+"""All jobs of a manager, isolated from each other, and the folder in which they outlive it.
+
+Workers are found by their names. Whoever has a name that the other job does not know begins like a
+newcomer there: with NARX, from the network that all its workers share. Policies and plans begin
+anew, as they belong to the total of their job.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from evenstep.errors import InvalidSetting, LimitReached, UnknownJob
-from evenstep.manager import saved
+from evenstep.core.rows import inner_arrays
+from evenstep.core.short_form import parse_spec
+from evenstep.errors import InvalidSetting, LimitReached, StateFileError, UnknownJob
+from evenstep.manager import job_store
 from evenstep.manager.job import Job
-from evenstep.manager.news import Happening, News
-from evenstep.manager.reuse import inherited
-from evenstep.manager.settings import Settings, check_name
+from evenstep.manager.job_settings import JobSettings, check_name
+from evenstep.manager.job_store import LearnedState
+from evenstep.manager.notifications import Notification, Notifications
 
 MAX_JOBS = 1_000
 
@@ -24,9 +31,12 @@ class Jobs:
     """The jobs by name."""
 
     def __init__(
-        self, folder: Path | None = None, max_jobs: int = MAX_JOBS, news: News | None = None
+        self,
+        folder: Path | None = None,
+        max_jobs: int = MAX_JOBS,
+        news: Notifications | None = None,
     ) -> None:
-        self.news = news or News()
+        self.news = news or Notifications()
         self.unwritten: set[str] = set()
         """The jobs that could not be saved when that was last tried."""
         self.num_write_failures = 0
@@ -44,10 +54,10 @@ class Jobs:
     def recover(self, now: float) -> None:
         """Take up what an earlier manager has left; what cannot be used is set aside."""
         if self._folder is not None:
-            self._lock = saved.lock(self._folder)
-            saved.clear_scratch(self._folder)
-            for found in saved.load_all(self._folder, _log.error):
-                self._recover(found, saved.path_of(self._folder, found.job), now)
+            self._lock = job_store.lock(self._folder)
+            job_store.clear_scratch(self._folder)
+            for found in job_store.load_all(self._folder, _log.error):
+                self._recover(found, job_store.path_of(self._folder, found.job), now)
             self.write(self.changed())
 
     def find(self, name: object) -> Job:
@@ -56,7 +66,7 @@ class Jobs:
             raise UnknownJob(f"there is no job {name}; create it, or join with settings")
         return job
 
-    def create(self, name: object, settings: Settings, reuse: str | None = None) -> Job:
+    def create(self, name: object, settings: JobSettings, reuse: str | None = None) -> Job:
         """Return the job of this name, which is new or has the same settings.
 
         A new one begins with what the job called `reuse` has learned.
@@ -73,16 +83,16 @@ class Jobs:
         learned = inherited(settings, self._to_reuse(reuse)) if reuse else None
         job = self._jobs[str(name)] = Job(str(name), settings, learned, self.news)
         details = {"settings": asdict(settings)} | ({"reuse": reuse} if reuse else {})
-        self.news.tell(Happening("created", job.name, details=details))
+        self.news.tell(Notification("created", job.name, details=details))
         return job
 
-    def changed(self) -> list[saved.Saved]:
+    def changed(self) -> list[job_store.Saved]:
         """Return the jobs that must be written, as they are now."""
         if self._folder is None:
             return []
         return [job.saved() for job in self if job.changed]
 
-    def write(self, changed: list[saved.Saved]) -> None:
+    def write(self, changed: list[job_store.Saved]) -> None:
         """Write jobs to the folder; may be called from another thread."""
         if self._folder is not None:
             for job in changed:
@@ -101,20 +111,20 @@ class Jobs:
         except UnknownJob:
             raise UnknownJob(f"a job to reuse must be there, got {name}") from None
 
-    def _recover(self, found: saved.Saved, path: Path, now: float) -> None:
+    def _recover(self, found: job_store.Saved, path: Path, now: float) -> None:
         try:
             job = self._jobs[found.job] = Job.restored(found, now, self.news)
         except Exception as error:
             # Whatever is wrong with it, the others are recovered, and the manager starts.
-            aside = saved.set_aside(path)
+            aside = job_store.set_aside(path)
             _log.error("%s cannot be used and is now %s: %r", path, aside.name, error)
             return
         details = {"iteration": job.iteration, "workers": list(job.workers)}
-        self.news.tell(Happening("recovered", job.name, details=details))
+        self.news.tell(Notification("recovered", job.name, details=details))
 
-    def _write(self, folder: Path, job: saved.Saved) -> None:
+    def _write(self, folder: Path, job: job_store.Saved) -> None:
         try:
-            saved.save(folder, job)
+            job_store.save(folder, job)
         except OSError as error:
             self.num_write_failures += 1
             if job.job not in self.unwritten:
@@ -126,3 +136,26 @@ class Jobs:
             if job.job in self.unwritten:
                 _log.warning("job %s could be saved again", job.job)
             self.unwritten.discard(job.job)
+
+
+def inherited(settings: JobSettings, other: Job) -> LearnedState:
+    """Return what a job with these settings begins with, if it reuses what another has learned."""
+    ours, theirs = settings.predictor_in_use, other.settings.predictor_in_use
+    if ours is None or theirs is None or parse_spec(ours)[0] != parse_spec(theirs)[0]:
+        raise InvalidSetting(
+            f"to reuse what job {other.name} has learned, the predictor must be of the kind of its "
+            f"{theirs or 'none'}, got {ours or 'none'}"
+        )
+    learned = other.knowledge
+    if learned is None:
+        raise InvalidSetting(f"a job to reuse must have learned something, got {other.name}")
+    planner = settings.planner(learned.workers)
+    assert planner.predictor is not None
+    try:
+        planner.predictor.restore(inner_arrays(learned.state, "predictor"))
+    except StateFileError as error:
+        raise InvalidSetting(
+            f"predictor {ours} must have the settings of {theirs}, to reuse what job {other.name} "
+            f"has learned: {error}"
+        ) from error
+    return LearnedState(learned.workers, planner.state())

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from evenstep.core.arrays import frozen
-from evenstep.core.plan import Plan
-from evenstep.core.report import Report, Usage
+from evenstep.core import Plan, Report, Usage, frozen
 from evenstep.errors import InvalidReport, InvalidSetting
 from evenstep.manager.idl import types
 from evenstep.manager.job import Job
-from evenstep.manager.settings import Settings
+from evenstep.manager.job_settings import JobSettings
 
 _LARGEST = 2**53
 
@@ -30,17 +28,17 @@ def require_count(what: str, value: Any) -> int:
     return int(value)
 
 
-def to_settings(struct: Any) -> Settings:
+def to_settings(struct: Any) -> JobSettings:
     """Read the settings of a job; what is left out has its default."""
     values = {field.name: getattr(required(struct, "settings"), field.name) for field in _SETTINGS}
     given = {name: value for name, value in values.items() if value is not None}
     try:
-        return Settings(**given)
+        return JobSettings(**given)
     except TypeError:
         raise InvalidSetting("settings of a job must give workers and total") from None
 
 
-def from_settings(settings: Settings) -> Any:
+def from_settings(settings: JobSettings) -> Any:
     return types().Settings(**{field.name: getattr(settings, field.name) for field in _SETTINGS})
 
 
@@ -135,4 +133,4 @@ def from_job(job: Job) -> Any:
     )
 
 
-_SETTINGS = fields(Settings)
+_SETTINGS = fields(JobSettings)

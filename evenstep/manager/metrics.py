@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from evenstep.manager.course import BUCKETS
+from evenstep.manager.job_history import BUCKETS
 from evenstep.manager.snapshot import JobSnapshot, Snapshot
 
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from evenstep.manager.course import Boundary
+from evenstep.manager.job_history import ClosedBoundary
 from evenstep.manager.job_log import JobLog
-from evenstep.manager.news import Happening
-from evenstep.manager.settings import Settings
+from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.notifications import Notification
 
 MAX_PENDING = 200_000
 """Workers of boundaries that may wait to be written, each boundary counting as `_OWN` more."""
@@ -34,13 +34,15 @@ _log = logging.getLogger(__name__)
 class RunLogs:
     """Listens to the news, and writes a run log for every run of a job."""
 
-    def __init__(self, folder: Path, settings_of: Callable[[str], Settings]) -> None:
+    def __init__(self, folder: Path, settings_of: Callable[[str], JobSettings]) -> None:
         self.num_failures = 0
         self.num_left_out = 0
         """Iterations that are missing in logs because the disk was too slow."""
         self._folder = folder
         self._settings_of = settings_of
-        self._queue: queue.SimpleQueue[tuple[Happening, Settings] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Notification, JobSettings] | None] = (
+            queue.SimpleQueue()
+        )
         self._thread = threading.Thread(target=self._work, name="evenstep-run-logs", daemon=True)
         self._logs: dict[str, JobLog] = {}
         self._runs: Counter[str] = Counter()
@@ -57,7 +59,7 @@ class RunLogs:
         self._queue.put(None)
         self._thread.join(_PATIENCE)
 
-    def hear(self, happening: Happening) -> None:
+    def hear(self, happening: Notification) -> None:
         """Hand over what happened, on the manager's thread."""
         if happening.boundary is not None or happening.kind == "ended":
             size = _size(happening)
@@ -78,7 +80,7 @@ class RunLogs:
         for log in self._logs.values():
             _close(log)
 
-    def _write(self, happening: Happening, settings: Settings) -> None:
+    def _write(self, happening: Notification, settings: JobSettings) -> None:
         job, boundary = happening.job, happening.boundary
         log = self._logs.get(job)
         if boundary is None:
@@ -93,12 +95,12 @@ class RunLogs:
                 log.end("the job goes on at an earlier iteration")
             self._begin(job, settings, boundary)
 
-    def _begin(self, job: str, settings: Settings, boundary: Boundary) -> None:
+    def _begin(self, job: str, settings: JobSettings, boundary: ClosedBoundary) -> None:
         if boundary.closed >= self._quiet_until.get(job, -math.inf):
             self._runs[job] += 1
             self._logs[job] = JobLog.begin(self._folder, job, self._runs[job], settings, boundary)
 
-    def _give_up(self, happening: Happening, error: Exception) -> None:
+    def _give_up(self, happening: Notification, error: Exception) -> None:
         """Report that a log ends; what was written of it stays."""
         self.num_failures += 1
         if happening.boundary is not None:
@@ -114,5 +116,5 @@ def _close(log: JobLog | None) -> None:
             log.close()
 
 
-def _size(happening: Happening) -> int:
+def _size(happening: Notification) -> int:
     return _OWN + (len(happening.boundary.workers) if happening.boundary else 0)

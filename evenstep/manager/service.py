@@ -16,9 +16,13 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 from evenstep.errors import EvenstepError, MembershipError, OutOfTurn, Refused, Unplanned
 from evenstep.manager import wire
 from evenstep.manager.access import is_token
+from evenstep.manager.buffers import Octets
+from evenstep.manager.client_connection import ClientConnection, problem_of
 from evenstep.manager.idl import VERSION, types
 from evenstep.manager.job import Job
+from evenstep.manager.job_settings import check_name
 from evenstep.manager.jobs import Jobs
+from evenstep.manager.lease import LONGEST_WAIT, check_seconds
 from evenstep.manager.messages import (
     from_job,
     from_membership,
@@ -28,11 +32,7 @@ from evenstep.manager.messages import (
     to_report,
     to_settings,
 )
-from evenstep.manager.peer import Peer, problem_of
-from evenstep.manager.pieces import Octets
-from evenstep.manager.presence import LONGEST_WAIT, check_seconds
-from evenstep.manager.settings import check_name
-from evenstep.manager.waiting import Waiting, WaitingRoom
+from evenstep.manager.pending_calls import PendingCall, PendingCalls
 
 _log = logging.getLogger(__name__)
 
@@ -47,10 +47,10 @@ class Service:
         self.num_leases_lost = 0
         self._clock = clock
         self._token = token
-        self._waiting = WaitingRoom()
-        self._peers: dict[tuple[Job, str], Peer] = {}
+        self._waiting = PendingCalls()
+        self._peers: dict[tuple[Job, str], ClientConnection] = {}
         self._bodies: dict[Job, tuple[tuple[int, int], bytes]] = {}
-        self._calls: dict[str, Callable[[Peer, Any, wire.Message], bytes | None]] = {
+        self._calls: dict[str, Callable[[ClientConnection, Any, wire.Message], bytes | None]] = {
             "hello": self._hello,
             "create": self._create,
             "join": self._join,
@@ -61,7 +61,7 @@ class Service:
             "status": self._status,
         }
 
-    def handle(self, peer: Peer, content: Octets) -> None:
+    def handle(self, peer: ClientConnection, content: Octets) -> None:
         """Answer one message; raises MalformedMessage where it is none."""
         message = wire.parse_message(content)
         call = self._calls.get(message.name)
@@ -86,7 +86,7 @@ class Service:
                 peer.refused = 0
                 _reply(peer, message, body)
 
-    def lost(self, peer: Peer) -> None:
+    def lost(self, peer: ClientConnection) -> None:
         """Note that a connection is gone."""
         if peer.job is not None and self._peers.get((peer.job, peer.worker)) is peer:
             del self._peers[peer.job, peer.worker]
@@ -118,11 +118,11 @@ class Service:
         """Answer all who wait; they go on with their last plan."""
         self._waiting.fail_all()
 
-    def _check_greeting(self, peer: Peer, name: str) -> None:
+    def _check_greeting(self, peer: ClientConnection, name: str) -> None:
         if not peer.greeted and name != "hello":
             raise Refused("TOKEN", "the first call on a connection must be hello")
 
-    def _hello(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
+    def _hello(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
         if arguments.version != VERSION:
             text = f"this manager speaks version {VERSION}, got {arguments.version}"
             raise Refused("VERSION", text)
@@ -131,11 +131,11 @@ class Service:
         peer.greeted = True
         return _body(message)
 
-    def _create(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
+    def _create(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
         self.jobs.create(arguments.job, to_settings(arguments.settings), arguments.reuse)
         return _body(message)
 
-    def _join(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
+    def _join(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
         entry = required(arguments.entry, "entry")
         worker = check_name("worker", entry.worker)
         iteration = require_count(f"iteration of worker {worker}", entry.iteration)
@@ -161,7 +161,7 @@ class Service:
             return self.jobs.find(entry.job)
         return self.jobs.create(entry.job, to_settings(entry.settings), entry.reuse)
 
-    def _report(self, peer: Peer, arguments: Any, message: wire.Message) -> None:
+    def _report(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> None:
         job = _job(peer)
         report = to_report(peer.worker, arguments.report)
         held = arguments.report.plan
@@ -181,7 +181,7 @@ class Service:
 
         self._wait(peer, message, wait, lambda: self._plan_body(job, k), give_up)
 
-    def _agree(self, peer: Peer, arguments: Any, message: wire.Message) -> None:
+    def _agree(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> None:
         job = _job(peer)
         k = require_count(f"iteration of worker {peer.worker}", arguments.iteration)
         number = require_count(f"number of worker {peer.worker}", arguments.number)
@@ -202,11 +202,11 @@ class Service:
 
         self._wait(peer, message, wait, ready, give_up)
 
-    def _renew(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
+    def _renew(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
         _job(peer).hear(peer.worker, self._clock())
         return _body(message)
 
-    def _leave(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
+    def _leave(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
         job = _job(peer)
         job.leave(peer.worker)
         self._peers.pop((job, peer.worker), None)
@@ -214,13 +214,13 @@ class Service:
         self._waiting.release(job)
         return _body(message)
 
-    def _status(self, peer: Peer, arguments: Any, message: wire.Message) -> bytes:
+    def _status(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
         jobs = [self.jobs.find(arguments.job)] if arguments.job else list(self.jobs)
         return _body(message, [from_job(job) for job in jobs])
 
     def _wait(
         self,
-        peer: Peer,
+        peer: ClientConnection,
         message: wire.Message,
         wait: float,
         ready: Callable[[], bytes | None],
@@ -239,7 +239,7 @@ class Service:
         peer.busy = True
         job = _job(peer)
         deadline = self._clock() + wait
-        self._waiting.add(job, Waiting(peer.worker, deadline, ready, answer, give_up))
+        self._waiting.add(job, PendingCall(peer.worker, deadline, ready, answer, give_up))
         # What completes a boundary answers the others too.
         self._waiting.release(job)
 
@@ -264,7 +264,7 @@ class Service:
             peer.job = None
             peer.close()
 
-    def _refuse(self, peer: Peer, message: wire.Message, error: EvenstepError) -> None:
+    def _refuse(self, peer: ClientConnection, message: wire.Message, error: EvenstepError) -> None:
         problem = problem_of(error)
         number = types().Problem._NAMES_TO_VALUES[problem]
         refused = types().Refused(problem=number, message=str(error)[:1000])
@@ -274,7 +274,7 @@ class Service:
             peer.count_refusal(problem, self.refused)
 
 
-def _job(peer: Peer) -> Job:
+def _job(peer: ClientConnection) -> Job:
     if peer.job is None:
         raise MembershipError("this connection is that of no worker: join first")
     return peer.job
@@ -287,5 +287,5 @@ def _body(message: wire.Message, success: Any = None) -> bytes:
     return wire.encode_body(result)
 
 
-def _reply(peer: Peer, message: wire.Message, body: bytes) -> None:
+def _reply(peer: ClientConnection, message: wire.Message, body: bytes) -> None:
     peer.send(wire.encode_frame(message.name, TMessageType.REPLY, message.sequence, body))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from evenstep.core.plan import Plan
-from evenstep.manager.course import Boundary
+from evenstep.core import Plan
 from evenstep.manager.job import Job
+from evenstep.manager.job_history import ClosedBoundary
 from evenstep.manager.service import Service
 
 
@@ -26,7 +26,7 @@ class JobSnapshot:
     plan: Plan | None
     """The newest plan, with whom it is for; None while the job gathers."""
     planned: tuple[str, ...]
-    last: Boundary | None
+    last: ClosedBoundary | None
     """The boundary that was closed last; None before the first."""
     num_iterations: int
     num_plan_changes: int

@@ -15,7 +15,7 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TMemoryBuffer
 
 from evenstep.errors import MalformedMessage
-from evenstep.manager.pieces import Octets, read_view
+from evenstep.manager.buffers import Octets, read_view
 
 MAX_REQUEST = 16 * 1024
 """Bytes of the largest frame that a manager reads."""

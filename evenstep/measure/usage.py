@@ -15,7 +15,7 @@ from collections import deque
 
 import psutil
 
-from evenstep.core.report import Usage
+from evenstep.core import Usage
 from evenstep.measure.accounts import Account, CpuTimes, open_account
 from evenstep.measure.cgroups import cpu_quota, memory_limit
 

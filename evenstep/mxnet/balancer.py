@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import mxnet as mx
 
-from evenstep.mxnet.checks import check_module, check_reduction, check_store, check_trainer
+from evenstep.errors import InvalidSetting
+from evenstep.mxnet.collective import StoreCollective
 from evenstep.mxnet.data_iter import BalancedLoader, DealtIter
-from evenstep.mxnet.memory import used_memory
 from evenstep.mxnet.sources import Arrays
 from evenstep.mxnet.store import WeightedStore
-from evenstep.mxnet.store_meeting import StoreMeeting
 from evenstep.mxnet.transfer_timer import TransferTimer
+from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.epochs import DealingOptions
-from evenstep.training.making import make_loop
+from evenstep.training.loop_setup import make_loop
 from evenstep.training.settings import Options
-from evenstep.training.told import Told
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Balancer(Told):
+class Balancer(BalancerBase):
     """Balances the workers of a kvstore, `dist_sync` or, with one of them, `local`.
 
     `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
@@ -54,7 +53,7 @@ class Balancer(Told):
         check_store(store)
         self._context = context or mx.context.current_context()
         self._timer = options["timer"] = TransferTimer(options.get("timer"))
-        self._meeting = StoreMeeting(store)
+        self._meeting = StoreCollective(store)
         self._loop = make_loop(
             self._meeting, total, framework="mxnet", device=self._context.device_type,
             fewest=fewest, **options,
@@ -162,3 +161,71 @@ class Balancer(Told):
         check_module(module, self.kvstore, self._divisor)
         with self.exchanging():
             update()
+
+
+def used_memory(context: Any) -> float | None:
+    """Return the share of a GPU's memory that is in use; None on a CPU, whose memory is shared.
+
+    MXNet keeps what it has allocated once, so that this is the share at its peak.
+
+    >>> used_memory(mx.cpu())
+    """
+    if context.device_type != "gpu":
+        return None
+    free, total = mx.context.gpu_memory_info(context.device_id)
+    return float(1 - free / total)
+
+
+_STORES = ("dist_sync", "dist_device_sync", "dist_sync_device", "local", "device")
+_REDUCTIONS = ("sum", "mean")
+
+
+def check_reduction(reduction: str) -> None:
+    """Raise InvalidSetting unless gradients are known to be sums or means.
+
+    >>> check_reduction("max")
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: reduction must be one of sum, mean, got 'max'
+    """
+    if reduction not in _REDUCTIONS:
+        raise InvalidSetting(
+            f"reduction must be one of {', '.join(_REDUCTIONS)}, got {reduction!r}"
+        )
+
+
+def check_store(store: Any) -> None:
+    """Raise InvalidSetting unless it is a kvstore that sums what all workers push."""
+    if not isinstance(store, mx.kvstore.KVStore):
+        raise InvalidSetting(
+            f"kvstore must be one that mx.kvstore.create makes, got {type(store).__name__}"
+        )
+    if store.type not in _STORES:
+        raise InvalidSetting(
+            f"kvstore must be one of {', '.join(_STORES)}, as all workers have to wait for each "
+            f"other, got {store.type!r}"
+        )
+
+
+def check_trainer(trainer: Any, kvstore: Any) -> None:
+    """Raise InvalidSetting unless a Trainer was given the balancer's kvstore."""
+    given = trainer._kvstore_params["kvstore"]
+    if given is not kvstore:
+        raise InvalidSetting(
+            "the Trainer must be made with kvstore=balancer.kvstore, got "
+            f"{given if isinstance(given, str) else type(given).__name__}"
+        )
+
+
+def check_module(module: Any, kvstore: Any, divisor: int) -> None:
+    """Raise InvalidSetting unless a Module's optimizer divides by what is summed over."""
+    if module._kvstore is not kvstore:
+        raise InvalidSetting(
+            "the Module must be given init_optimizer(kvstore=balancer.kvstore), got "
+            f"{type(module._kvstore).__name__}"
+        )
+    rescale = module._optimizer.rescale_grad
+    if abs(rescale * divisor - 1) > 1e-9:
+        raise InvalidSetting(
+            f"rescale_grad of the Module's optimizer must be 1 / {divisor}, got {rescale:g}: give "
+            f"optimizer_params={{'rescale_grad': 1 / {divisor}, ...}}"
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import mxnet as mx
 import numpy as np
 
-from evenstep.core.arrays import Ints, as_ints
+from evenstep.core import Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.mxnet.sources import Arrays, ArraySource
 from evenstep.training.epochs import DealingOptions, Epochs, ThroughEpochs

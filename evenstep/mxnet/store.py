@@ -13,7 +13,7 @@ from typing import Any
 import mxnet as mx
 
 from evenstep.errors import InvalidSetting, OutOfTurn
-from evenstep.mxnet.carrier import FIRST_ROWS, Carrier
+from evenstep.mxnet.collective import FIRST_ROWS, RowCarrier
 
 
 class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is not annotated
@@ -107,7 +107,7 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
 
     def set_optimizer(self, optimizer: Any) -> None:
         """Let the servers update parameters by this optimizer."""
-        self._store.set_optimizer(Carrier(optimizer, self._first))
+        self._store.set_optimizer(RowCarrier(optimizer, self._first))
         self._has_optimizer = True
         vars(self._store)["evenstep_optimizer"] = True
 

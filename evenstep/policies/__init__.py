@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from evenstep.core.policy import Policy
-from evenstep.core.settings import construct, parse_spec
+from evenstep.core import Policy
+from evenstep.core.short_form import construct, parse_spec
 from evenstep.errors import InvalidSetting
 from evenstep.policies.equal_finish import EqualFinish
 from evenstep.policies.even import Even

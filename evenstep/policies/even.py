@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from evenstep.core.arrays import Ints
-from evenstep.core.plan import Decision
-from evenstep.core.policy import even_sizes, predict_times
-from evenstep.core.view import View
+from evenstep.core import Decision, Ints, View, even_sizes, predict_times
 
 
 @dataclass(frozen=True)

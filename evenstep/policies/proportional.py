@@ -7,11 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.plan import Advice, Decision
-from evenstep.core.policy import predict_times
+from evenstep.core import Advice, Decision, Floats, Ints, View, predict_times
 from evenstep.core.split import split_proportional
-from evenstep.core.view import View
 from evenstep.policies.removal import advise_removal
 
 

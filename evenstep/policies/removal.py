@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Advice
+from evenstep.core import Advice, Floats, Ints, Limits
 from evenstep.core.split import makespan, split_affine
 from evenstep.errors import InfeasibleLimits
 

@@ -7,11 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core.arrays import Ints, as_floats, require
-from evenstep.core.plan import Decision
-from evenstep.core.policy import predict_times
+from evenstep.core import Decision, Ints, View, as_floats, predict_times, require
 from evenstep.core.split import split_proportional
-from evenstep.core.view import View
 from evenstep.errors import InvalidSetting
 
 

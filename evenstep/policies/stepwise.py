@@ -7,13 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Floats, Ints
-from evenstep.core.plan import Advice, Decision
-from evenstep.core.policy import fits, keep_current
+from evenstep.core import Advice, Bools, Decision, Floats, Ints, View, fits, keep_current
 from evenstep.core.rows import remap_rows
-from evenstep.core.settings import require_whole
-from evenstep.core.view import View
-from evenstep.policies.memory import GUARD, MemoryModel
+from evenstep.core.short_form import require_whole
+from evenstep.policies.memory_model import GUARD, MemoryModel
 
 FAST, FINE = "fast-approach", "fine-tune"
 _ROUNDING = 1e-9

@@ -12,13 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Decision
-from evenstep.core.policy import Policy
-from evenstep.core.settings import require_whole
+from evenstep.core import Decision, Ints, Limits, Policy, View
+from evenstep.core.short_form import require_whole
 from evenstep.core.split import split_proportional
-from evenstep.core.view import View
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
-from evenstep.core.limits import UNLIMITED
-from evenstep.core.plan import Decision
-from evenstep.core.policy import Policy, even_sizes, fits, predict_times
-from evenstep.core.settings import require_whole
-from evenstep.core.view import View
+from evenstep.core import UNLIMITED, Decision, Ints, Policy, View, even_sizes, fits, predict_times
+from evenstep.core.short_form import require_whole
 from evenstep.errors import InvalidSetting
 
 

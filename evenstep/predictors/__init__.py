@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from evenstep.core.predictor import Predictor, Trainable
-from evenstep.core.settings import construct, parse_spec
+from evenstep.core import Predictor, Trainable
+from evenstep.core.short_form import construct, parse_spec
 from evenstep.errors import InvalidSetting
 from evenstep.predictors.arima import Arima
 from evenstep.predictors.best_of import BestOf

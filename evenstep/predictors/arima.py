@@ -3,6 +3,10 @@
 statsmodels finds the coefficients. That takes it a tenth of a second per worker, and happens off
 the decision path. Its result is a linear state space model, which this predictor follows from
 there on, one observation at a time and all workers in one call.
+
+y = level + Z s        s' = T s + w,  w ~ N(0, Q)
+
+y is observed without further noise; `design` is Z, the same for all workers.
 """
 
 from __future__ import annotations
@@ -16,13 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core import Bools, Floats, Ints
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting
-from evenstep.predictors.fallback import keep_near
-from evenstep.predictors.history import SPEED
-from evenstep.predictors.record import Record
-from evenstep.predictors.state_space import StateSpaces
+from evenstep.predictors.record import SPEED, Record, keep_near
 
 _LEAST_VARIANCE = 1e-8
 """Of the innovations, so that a fit to a series that does not vary has where to start."""
@@ -230,3 +231,65 @@ def _make_model(series: Floats, order: tuple[int, int, int]) -> Any:
             "predictor arima needs statsmodels: pip install 'evenstep[arima]'", name=error.name
         ) from error
     return ARIMA(series, order=order, trend="n")
+
+
+_LEAST_STATE_VARIANCE = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class StateSpaces:
+    """One model per worker; states and covariances are those predicted for the next value."""
+
+    level: Floats
+    transition: Floats
+    """T, (worker, state, state)."""
+    disturbance: Floats
+    """Q, (worker, state, state)."""
+    state: Floats
+    """s, (worker, state)."""
+    cov: Floats
+    """The covariance of s, (worker, state, state)."""
+
+    @classmethod
+    def zeros(cls, num_workers: int, num_states: int) -> StateSpaces:
+        transition, disturbance, cov = np.zeros((3, num_workers, num_states, num_states))
+        state = np.zeros((num_workers, num_states))
+        return cls(np.zeros(num_workers), transition, disturbance, state, cov)
+
+    def expected(self, design: Floats) -> Floats:
+        """Return the expectation of the next value."""
+        expected: Floats = self.level + self.state @ design
+        return expected
+
+    @property
+    def sound(self) -> Bools:
+        """Which models have numbers for states: one that is unstable loses them some day."""
+        numbers = np.concatenate([self.state[:, None], self.cov], axis=1)
+        sound: Bools = np.isfinite(numbers).all(axis=(1, 2))
+        return sound
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def followed(self, design: Floats, values: Floats, new: Bools) -> StateSpaces:
+        """Return the models one value further, for those workers that have a new one.
+
+        F = Z P Z'                    K = T P Z' / F
+        s' = T s + K (y - Z s)        P' = T P T' - K F K' + Q
+        """
+        T, P = self.transition, self.cov
+        P_design = P @ design
+        F = np.maximum(P_design @ design, _LEAST_STATE_VARIANCE)
+        innovation = np.where(new, values - self.expected(design), 0.0)
+        gain = _times(T, P_design) / F[:, None]
+        state = _times(T, self.state) + gain * innovation[:, None]
+        taken = gain[:, :, None] * (F[:, None] * gain)[:, None, :]
+        cov = T @ P @ T.swapaxes(1, 2) - taken + self.disturbance
+        return replace(
+            self,
+            state=np.where(new[:, None], state, self.state),
+            cov=np.where(new[:, None, None], cov, P),
+        )
+
+
+def _times(matrices: Floats, vectors: Floats) -> Floats:
+    product: Floats = (matrices @ vectors[:, :, None])[:, :, 0]
+    return product

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.predictor import Predictor, Trainable
+from evenstep.core import Floats, Ints, Predictor, Trainable
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
 

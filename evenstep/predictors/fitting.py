@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core import Bools, Floats, Ints
 from evenstep.predictors.networks import Network
 
 _LARGE_ERROR = 0.15
@@ -31,7 +31,7 @@ _STRETCH, _STRETCHES = 5, 5
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class TrainingSamples:
     """What the networks of n workers are to learn."""
 
     inputs: Floats
@@ -43,9 +43,9 @@ class Samples:
     aside: Bools
     """(worker, sample): those that only say when to stop."""
 
-    def of(self, workers: Ints) -> Samples:
+    def of(self, workers: Ints) -> TrainingSamples:
         """Return the samples of some workers."""
-        return Samples(
+        return TrainingSamples(
             self.inputs[workers], self.targets[workers], self.known[workers], self.aside[workers]
         )
 
@@ -78,7 +78,7 @@ def set_aside(num_samples: int) -> Bools:
 def fit(
     network: Network,
     start: Floats,
-    samples: Samples,
+    samples: TrainingSamples,
     hold: float = 0.0,
     max_steps: int = 60,
     patience: int = 3,
@@ -105,7 +105,7 @@ class _Objective:
 
     network: Network
     start: Floats
-    samples: Samples
+    samples: TrainingSamples
     hold: float
 
     def of(self, workers: Ints) -> _Objective:
@@ -217,8 +217,8 @@ def _huber(residuals: Floats) -> Floats:
     return np.where(size <= _LARGE_ERROR, residuals**2, _LARGE_ERROR * (2 * size - _LARGE_ERROR))
 
 
-def _finite(samples: Samples) -> Samples:
+def _finite(samples: TrainingSamples) -> TrainingSamples:
     """Replace the numbers of unknown samples, which may be NaN, by zeros."""
     inputs = np.where(samples.known[:, :, None], samples.inputs, 0.0)
     targets = np.where(samples.known, samples.targets, 0.0)
-    return Samples(inputs, targets, samples.known, samples.aside)
+    return TrainingSamples(inputs, targets, samples.known, samples.aside)

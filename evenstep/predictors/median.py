@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Floats, Ints, require
-from evenstep.core.predictor import fill_unseen
+from evenstep.core import Floats, Ints, fill_unseen, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
 

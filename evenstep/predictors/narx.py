@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
-from evenstep.predictors.history import CPU, MEMORY, SPEED
+from evenstep.core import Floats
 from evenstep.predictors.learned import Learned
 from evenstep.predictors.networks import FeedForward
+from evenstep.predictors.record import CPU, MEMORY, SPEED
 from evenstep.predictors.reuse import LOOK_BACK, Form
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.errors import InvalidSetting
 
 Shapes = Sequence[tuple[int, ...]]

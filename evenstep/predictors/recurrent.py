@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
-from evenstep.predictors.history import SPEED
+from evenstep.core import Floats
 from evenstep.predictors.learned import Learned
 from evenstep.predictors.networks import Elman, Lstm, Network
+from evenstep.predictors.record import SPEED
 from evenstep.predictors.reuse import LOOK_BACK, Form
 
 

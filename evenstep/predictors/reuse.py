@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.predictors.fitting import Fitted, Samples, fit, set_aside
-from evenstep.predictors.history import SPEED
+from evenstep.core import Floats, Ints
+from evenstep.predictors.fitting import Fitted, TrainingSamples, fit, set_aside
 from evenstep.predictors.networks import Network
+from evenstep.predictors.record import SPEED
 
 LOOK_BACK = 2
 """The past values of each series that a network sees."""
@@ -54,17 +54,17 @@ def relative(past: Floats, level: Floats) -> Floats:
     return shifted
 
 
-def make_samples(form: Form, past: Floats, level: Floats) -> Samples:
+def make_samples(form: Form, past: Floats, level: Floats) -> TrainingSamples:
     """Return one sample for each observation with `LOOK_BACK` known ones before it."""
     observed = relative(past, level)
     inputs, targets = form.inputs(observed), observed[:, LOOK_BACK:, SPEED]
     known = np.isfinite(targets) & np.isfinite(inputs).all(axis=2)
     aside = np.broadcast_to(set_aside(known.shape[1]), known.shape)
-    return Samples(inputs, targets, known, aside)
+    return TrainingSamples(inputs, targets, known, aside)
 
 
 def train_shared(
-    network: Network, samples: Samples, start: Floats | None, rng: np.random.Generator
+    network: Network, samples: TrainingSamples, start: Floats | None, rng: np.random.Generator
 ) -> Floats:
     """Return the parameters of a network trained on the pooled samples of all workers.
 
@@ -75,7 +75,7 @@ def train_shared(
     chosen = rng.permutation(len(worker))[:_POOL]
     worker, sample = worker[chosen], sample[chosen]
     shape = (len(starts), len(chosen))
-    pool = Samples(
+    pool = TrainingSamples(
         np.broadcast_to(samples.inputs[worker, sample], (*shape, samples.inputs.shape[2])),
         np.broadcast_to(samples.targets[worker, sample], shape),
         np.ones(shape, dtype=bool),
@@ -86,7 +86,9 @@ def train_shared(
     return best
 
 
-def train_own(network: Network, samples: Samples, start: Floats, hold: float = _HOLD) -> Fitted:
+def train_own(
+    network: Network, samples: TrainingSamples, start: Floats, hold: float = _HOLD
+) -> Fitted:
     """Train the network of each worker from its row of `start`, on its own samples."""
     groups = [
         fit(network, start[group], samples.of(group), hold=hold, patience=_OWN_PATIENCE)
@@ -99,7 +101,7 @@ def train_own(network: Network, samples: Samples, start: Floats, hold: float = _
     )
 
 
-def train_alone(network: Network, samples: Samples, rng: np.random.Generator) -> Fitted:
+def train_alone(network: Network, samples: TrainingSamples, rng: np.random.Generator) -> Fitted:
     """Train the network of each worker from scratch, on its own samples, for comparison."""
     start = np.array([network.init(rng) for _ in samples.targets])
     return train_own(network, samples, start, hold=0.0)

@@ -14,25 +14,24 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.pytorch.compiling import without_compiler
+from evenstep.pytorch.compatibility import without_compiler
 from evenstep.pytorch.ddp_loop import make_ddp_loop
 from evenstep.pytorch.exchange import UserHook
 from evenstep.pytorch.gradients import Gradients
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import LoaderOptions, LocalLoaderOptions
-from evenstep.pytorch.local_loader import LocalLoader
-from evenstep.pytorch.local_making import make_local_loader
+from evenstep.pytorch.local_loader import LocalLoader, make_local_loader
+from evenstep.pytorch.loss_weights import as_number
 from evenstep.pytorch.micro_batches import LossOf
 from evenstep.pytorch.straggler import Checkpoint
-from evenstep.pytorch.weighing import as_number
+from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.settings import Options
-from evenstep.training.told import Told
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Balancer(Told):
+class Balancer(BalancerBase):
     """Balances a DistributedDataParallel model over its workers.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.inflight import InflightTensors
 
 
 def has_batch_norm(model: torch.nn.Module) -> bool:
@@ -28,7 +28,7 @@ def stop_broadcasting(model: DistributedDataParallel) -> None:
 
 @torch.no_grad()
 def average_buffers(
-    model: torch.nn.Module, weight: float, group: dist.ProcessGroup, handed: Handed
+    model: torch.nn.Module, weight: float, group: dist.ProcessGroup, handed: InflightTensors
 ) -> None:
     """Replace every floating-point buffer by its mean over the workers, weighted."""
     for buffer in model.buffers():

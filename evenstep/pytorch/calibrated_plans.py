@@ -12,19 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Ints, as_floats, as_ints
-from evenstep.core.limits import UNLIMITED, Limits
-from evenstep.core.plan import Plan
-from evenstep.core.policy import even_sizes
-from evenstep.core.settings import require_whole
+from evenstep.core import UNLIMITED, Ints, Limits, Plan, as_floats, as_ints, even_sizes
+from evenstep.core.short_form import require_whole
 from evenstep.core.split import split_proportional
 from evenstep.errors import StateFileError
 from evenstep.policies import Even, Policy, Static
-from evenstep.pytorch.calibration import Line, saved_by, split_by_lines
-from evenstep.training.exchanged import Exchanged
-from evenstep.training.saved import Memory
+from evenstep.pytorch.calibration import FittedLine, saved_by, split_by_lines
+from evenstep.training.checkpoint import Remembered
+from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.report_rows import Row
 from evenstep.training.settings import Settings
-from evenstep.transports.slots import Row
 
 
 class CalibratedPlans:
@@ -47,14 +44,14 @@ class CalibratedPlans:
             static.init(num_workers)
             sizes = split_proportional(self._total, as_floats(static.shares), self._limits)
         self.plan = Plan(0, 0, sizes, reason="start")
-        self.lines: tuple[Line, ...] = ()
+        self.lines: tuple[FittedLine, ...] = ()
         """Of each worker, what the last calibration found; empty without one."""
 
-    def sizes_by(self, lines: Sequence[Line]) -> Ints:
+    def sizes_by(self, lines: Sequence[FittedLine]) -> Ints:
         """Return the sizes by which all workers finish together."""
         return split_by_lines(self._total, lines, self._limits)
 
-    def adopt(self, sizes: Ints, lines: tuple[Line, ...], upcoming: int) -> None:
+    def adopt(self, sizes: Ints, lines: tuple[FittedLine, ...], upcoming: int) -> None:
         """Use these sizes from an iteration on; a plan that keeps them keeps its number."""
         self.lines = lines
         if not np.array_equal(sizes, self.plan.sizes):
@@ -64,7 +61,7 @@ class CalibratedPlans:
         """Return nothing: no rows are exchanged."""
         return np.zeros(0, dtype=np.float32)
 
-    def take(self, rows: NDArray[np.float32], done: Exchanged) -> None:
+    def take(self, rows: NDArray[np.float32], done: FinishedIteration) -> None:
         """Learn nothing: no rows are exchanged."""
 
     def meet(self) -> None:
@@ -79,7 +76,7 @@ class CalibratedPlans:
             "lines": [[line.offset, line.slope] for line in self.lines],
         }
 
-    def restore(self, state: Mapping[str, Any], worker: int) -> Memory:
+    def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
         """Take up the plan of a checkpoint of the same number of workers."""
         sizes = as_ints(state["sizes"])
         num_workers = len(self.workers)
@@ -90,9 +87,9 @@ class CalibratedPlans:
             )
         if not self._limits.allow(sizes, self._total):
             sizes = split_proportional(self._total, np.maximum(sizes, 1e-3), self._limits)
-        self.lines = tuple(Line(offset, slope) for offset, slope in state["lines"])
+        self.lines = tuple(FittedLine(offset, slope) for offset, slope in state["lines"])
         self.plan = Plan(int(state["number"]), int(state["iteration"]), sizes, reason="restored")
-        return Memory()
+        return Remembered()
 
     def note(self, iteration: int, text: str) -> None:
         """Do nothing: there is no run log."""

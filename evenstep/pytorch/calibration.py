@@ -19,23 +19,22 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.core.arrays import Floats, Ints, as_floats
-from evenstep.core.limits import Limits
-from evenstep.core.settings import require_whole
+from evenstep.core import Floats, Ints, Limits, as_floats
+from evenstep.core.short_form import require_whole
 from evenstep.core.split import makespan, split_affine
 from evenstep.errors import CalibrationFailed, InvalidSetting
 from evenstep.measure.timer import Clock
+from evenstep.pytorch.checks import is_fully_sharded
 from evenstep.pytorch.fetching import Packing, Samples, seeded_randomness
 from evenstep.pytorch.order import count_samples
-from evenstep.pytorch.sharded_model import is_fully_sharded
-from evenstep.training.meeting import Meeting, tell
+from evenstep.training.collective import Collective, tell
 
 _LEAST_SLOPE = 0.05
 """A slope is at least this part of t / x, and at most t / x: overhead cannot be negative."""
 
 
 @dataclass(frozen=True)
-class Line:
+class FittedLine:
     """``t = a + b x``, in seconds."""
 
     offset: float
@@ -43,7 +42,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Replica:
+class UnshardedReplica:
     """What is timed: a model that is this worker's alone, its loss, and where batches come from."""
 
     make_model: Callable[[], torch.nn.Module]
@@ -52,7 +51,7 @@ class Replica:
     collate_fn: Callable[[list[Any]], Any] | None = None
     clock: Clock = time.perf_counter
 
-    def measure(self, sizes: Sequence[int], repeats: int, device: torch.device) -> Line:
+    def measure(self, sizes: Sequence[int], repeats: int, device: torch.device) -> FittedLine:
         """Return the line through the median times at these sizes.
 
         The randomness of the training is left as it was, and the memory given back.
@@ -106,7 +105,7 @@ class Replica:
         return self.clock() - start
 
 
-def fit_line(sizes: Sequence[int], times: Sequence[float]) -> Line:
+def fit_line(sizes: Sequence[int], times: Sequence[float]) -> FittedLine:
     """Return the line of least squares that neither falls nor starts below zero.
 
     With one size it goes through the origin: nothing is known of the overhead then.
@@ -121,10 +120,10 @@ def fit_line(sizes: Sequence[int], times: Sequence[float]) -> Line:
     spread = float(np.sum((x - middle) ** 2))
     slope = float(np.sum((x - middle) * (t - level))) / spread if spread else np.inf
     slope = float(np.clip(slope, _LEAST_SLOPE * level / middle, level / middle))
-    return Line(level - slope * middle, slope)
+    return FittedLine(level - slope * middle, slope)
 
 
-def gather_lines(measure: Callable[[], Line], meeting: Meeting) -> tuple[Line, ...]:
+def gather_lines(measure: Callable[[], FittedLine], meeting: Collective) -> tuple[FittedLine, ...]:
     """Measure on all workers and return all lines; where one worker fails, all of them stop."""
     mine: tuple[float, float] | str
     failure: Exception | None = None
@@ -140,15 +139,15 @@ def gather_lines(measure: Callable[[], Line], meeting: Meeting) -> tuple[Line, .
             raise CalibrationFailed(
                 f"the calibration must succeed on all workers, got {theirs} on worker {worker}"
             )
-    return tuple(Line(*line) for line in everybody)
+    return tuple(FittedLine(*line) for line in everybody)
 
 
-def split_by_lines(total: int, lines: Sequence[Line], limits: Limits) -> Ints:
+def split_by_lines(total: int, lines: Sequence[FittedLine], limits: Limits) -> Ints:
     """Return the sizes by which all workers finish together."""
     return split_affine(total, *_columns(lines), limits)
 
 
-def saved_by(sizes: Ints, even: Ints, lines: Sequence[Line]) -> float:
+def saved_by(sizes: Ints, even: Ints, lines: Sequence[FittedLine]) -> float:
     """Return which part of the iteration time the sizes save against even ones, by the lines."""
     return 1 - makespan(sizes, *_columns(lines)) / makespan(even, *_columns(lines))
 
@@ -174,7 +173,7 @@ def check_sizes_to_time(sizes: Sequence[int], fewest: int) -> None:
         require_whole("a size to calibrate at", size, least=fewest)
 
 
-def _columns(lines: Sequence[Line]) -> tuple[Floats, Floats]:
+def _columns(lines: Sequence[FittedLine]) -> tuple[Floats, Floats]:
     """Return the offsets and the slopes of all workers."""
     return as_floats([line.offset for line in lines]), as_floats([line.slope for line in lines])
 

@@ -1,11 +1,20 @@
-"""Compatibility: what in a model or in torch's settings does not go with changing batch sizes."""
+"""Compatibility: what in a model or in torch's settings does not go with changing batch sizes.
+
+`torch.compile` takes every size that it meets for the only one. Before each forward pass we say of
+those inputs that have an entry for each sample that this number changes. A single sample remains a
+case of its own, which is compiled once.
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
 
 from evenstep.errors import InvalidSetting
 
@@ -45,3 +54,21 @@ def _records_graphs(module: nn.Module) -> bool:
     """Whether it was compiled with mode='reduce-overhead' or an option to the same end."""
     config = getattr(module, "get_compiler_config", None)
     return bool(config is not None and (config() or {}).get("triton.cudagraphs"))
+
+
+def without_compiler(model: Any) -> Any:
+    """Return the model inside what `torch.compile` returned, or the model itself."""
+    return getattr(model, "_orig_mod", model)
+
+
+def mark_batches(model: DistributedDataParallel, batch_size: Callable[[], int]) -> None:
+    """Say of the inputs of every forward pass that the number of their samples changes."""
+    mark = torch._dynamo.maybe_mark_dynamic
+
+    def on_forward(module: torch.nn.Module, inputs: Any, named: Any) -> None:
+        size = batch_size()
+        for value in tree_leaves((inputs, named)):
+            if isinstance(value, torch.Tensor) and value.dim() and len(value) == size:
+                mark(value, 0)
+
+    model.register_forward_pre_hook(torch.compiler.disable(on_forward), with_kwargs=True)

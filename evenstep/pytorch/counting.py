@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core.arrays import Ints
-from evenstep.core.counts import deal_by_counts
+from evenstep.core import Ints
+from evenstep.core.dealing import deal_by_counts
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Policy, short_form
 from evenstep.pytorch.fetching import Key

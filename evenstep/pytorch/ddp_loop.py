@@ -9,15 +9,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.checks import check_hook, check_model
-from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes
-from evenstep.pytorch.compiling import without_compiler
+from evenstep.pytorch.collective import ProcessGroupCollective, meeting_of
+from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes, without_compiler
 from evenstep.pytorch.exchange import UserHook
-from evenstep.pytorch.group_meeting import GroupMeeting, meeting_of
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
 from evenstep.pytorch.timers import make_timer
 from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.loop import Loop
-from evenstep.training.making import make_loop
+from evenstep.training.loop_setup import make_loop
 
 if TYPE_CHECKING:
     from evenstep.training.settings import Options
@@ -31,7 +30,7 @@ def make_ddp_loop(
     checkpoint: Checkpoint | None,
     comm_hook: UserHook | None,
     options: Options,
-) -> tuple[Loop, GroupMeeting]:
+) -> tuple[Loop, ProcessGroupCollective]:
     """Return the loop of this worker, and the workers of the model; all workers must call it."""
     model = without_compiler(given)
     check_model(model)

@@ -19,10 +19,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
-from evenstep.pytorch.handed import Handed
-from evenstep.pytorch.weighing import COUNT_WIDTH, Weighing, check_slots
+from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.loss_weights import COUNT_WIDTH, LossWeights, check_slots
+from evenstep.training.report_rows import WIDTH, Row
 from evenstep.training.share import Share
-from evenstep.transports.slots import WIDTH, Row
 
 UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]]
 """(state, hook), as for `register_comm_hook`."""
@@ -46,10 +46,10 @@ class GradientExchange:
     def __init__(
         self,
         group: dist.ProcessGroup,
-        weighing: Weighing,
+        weighing: LossWeights,
         share: Callable[[], Share],
         ready: Callable[[], tuple[Row, Arrived] | None],
-        handed: Handed,
+        handed: InflightTensors,
         user_hook: UserHook | None = None,
         width: int = WIDTH,
     ) -> None:

@@ -15,17 +15,17 @@ from torch.nn.parallel import DistributedDataParallel
 from evenstep.core.gradient_weight import gradient_weight
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.accumulation import AccumulationWatch
+from evenstep.pytorch.batch_limit import BatchLimit, peak_memory
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
-from evenstep.pytorch.compiling import mark_batches, without_compiler
+from evenstep.pytorch.comm_hook import register
+from evenstep.pytorch.compatibility import mark_batches, without_compiler
 from evenstep.pytorch.exchange import Arrived, GradientExchange, UserHook
-from evenstep.pytorch.fellow import Fellows
-from evenstep.pytorch.handed import Handed
-from evenstep.pytorch.hooking import register
-from evenstep.pytorch.memory import BatchLimit, peak_memory
+from evenstep.pytorch.extra_models import ExtraModels
+from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.loss_weights import LossWeights, as_count
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
-from evenstep.pytorch.weighing import Weighing, as_count
 from evenstep.training.loop import Loop
-from evenstep.transports.slots import Row
+from evenstep.training.report_rows import Row
 
 
 class Gradients:
@@ -35,7 +35,7 @@ class Gradients:
         self,
         model: DistributedDataParallel,
         loop: Loop,
-        handed: Handed,
+        handed: InflightTensors,
         comm_hook: UserHook | None,
     ) -> None:
         self._model = model
@@ -43,7 +43,7 @@ class Gradients:
         self._handed = handed
         device = next(model.parameters()).device
         self._limit = BatchLimit(loop.cap, loop.fewest, peak_memory(device))
-        self._weighing = Weighing(loop.total)
+        self._weighing = LossWeights(loop.total)
         self._micro_batches = MicroBatches(
             model, self._limit, self._weighing, loop.settings.micro_batches, loop.timer.spoil
         )
@@ -52,7 +52,7 @@ class Gradients:
             comm_hook, loop.row_width,
         )  # fmt: skip
         self._accumulation = AccumulationWatch(model, lambda: loop.now, self._on_accumulated)
-        self._fellows = Fellows(model, self._exchange, loop.timer, handed)
+        self._fellows = ExtraModels(model, self._exchange, loop.timer, handed)
         stop_broadcasting(model)
         model.module.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
         if loop.settings.mode == "balanced":

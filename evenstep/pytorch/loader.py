@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
+from evenstep.pytorch.collective import ProcessGroupCollective
 from evenstep.pytorch.counting import Counts, check_policy
 from evenstep.pytorch.fetching import Key, Packing, Samples
-from evenstep.pytorch.group_meeting import GroupMeeting
 from evenstep.pytorch.loader_options import check_loading
 from evenstep.pytorch.order import Order
 from evenstep.pytorch.prefetching import Ahead, Dealing, Fetched, UnderWay, keys_of
@@ -31,7 +31,7 @@ class BalancedLoader(ThroughEpochs):
     def __init__(
         self,
         loop: Loop,
-        meeting: GroupMeeting,
+        meeting: ProcessGroupCollective,
         ended: Callable[[], None],
         dataset: Dataset[Any],
         *,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.manager.access import is_loopback, parse_address
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.background_processes import AgentProcess, MigrationProcess, Serving
-from evenstep.training.meeting import Meeting, tell
+from evenstep.training.collective import Collective, tell
 
 _PATIENCE = 15.0
 """Seconds without progress at the start, where all workers wait."""
@@ -42,7 +42,7 @@ class AgentCarrier:
 
 
 def start_agents(
-    folder: Path, serving: Serving, meeting: Meeting
+    folder: Path, serving: Serving, meeting: Collective
 ) -> tuple[AgentProcess, list[str]]:
     """Start this worker's agent, and return the addresses of all workers'; all must call it.
 

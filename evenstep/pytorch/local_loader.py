@@ -8,22 +8,28 @@ migrated, all workers begin to read their new partitions at the same iteration b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.core.dealing import num_iterations
+from evenstep.errors import InvalidSetting
+from evenstep.partitions import MigrationRule
 from evenstep.partitions.rules.rule import MigrationState
 from evenstep.partitions.rules.traversals import ReadingPosition, Traversals, counted_samples
+from evenstep.pytorch.background_processes import Serving
 from evenstep.pytorch.chunks import Chunks
 from evenstep.pytorch.fetching import Packing
-from evenstep.pytorch.loader_options import check_loading
+from evenstep.pytorch.loader_options import LocalLoaderOptions, check_loading
+from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
-from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, read_and_tell
+from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, Source, read_and_tell
+from evenstep.training.collective import Collective, require_agreement, tell
 from evenstep.training.epochs import check_place
 from evenstep.training.loop import Loop
 
@@ -228,3 +234,107 @@ class LocalLoader:
         self._position, self._reading = begun.position, begun.reading
         if self._migration is not None and begun.rule is not None:
             self._migration.go_back(begun.rule)
+
+
+Made = TypeVar("Made")
+
+
+def make_local_loader(
+    loop: Loop,
+    ended: Callable[[], None],
+    source: Source,
+    options: LocalLoaderOptions,
+) -> LocalLoader:
+    """Return the loader of a worker's own samples; all workers must call it, with like settings."""
+    loading: dict[str, Any] = dict(options)
+    rule: MigrationRule | None = loading.pop("rule", None)
+    serving: Serving | None = loading.pop("serving", None)
+    local = LocalSource(source)
+    meeting = loop.meeting
+    _require_agreement(local, rule, loading, meeting)
+    _together(meeting, lambda: _check_serving(serving, rule))
+    if rule is None:
+        snapshot, everybody = _read(local, meeting)
+        return _together(
+            meeting, lambda: LocalLoader(loop, ended, local, snapshot, everybody, **loading)
+        )
+    if local.folder is None:
+        raise InvalidSetting(
+            "samples can migrate between partitions on disk (evenstep.partitions.Partition), "
+            f"got a rule for {type(source).__name__}"
+        )
+    serving = serving or Serving()
+    agent, addresses = start_agents(local.folder, serving, meeting)
+    try:
+        snapshot, everybody = _read(local, meeting)
+        carrier = None
+        if loop.worker == 0:
+            carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
+        migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
+        loader = _together(
+            meeting,
+            lambda: LocalLoader(loop, ended, local, snapshot, everybody, migration, **loading),
+        )
+        assert loop.column is not None, "DDP has room for it"
+        loop.column.take(migration)
+    except BaseException:
+        agent.close()
+        raise
+    return loader
+
+
+def _require_agreement(
+    local: LocalSource,
+    rule: MigrationRule | None,
+    loading: Mapping[str, Any],
+    meeting: Collective,
+) -> None:
+    """Raise on all workers what is wrong on one, before anybody does something else."""
+    require_agreement(
+        {
+            "rule": rule,
+            "partition on disk": local.folder is not None,
+            "importance": loading.get("importance", False),
+            "shuffle": loading.get("shuffle", True),
+            "seed": loading.get("seed", 0),
+        },
+        meeting,
+    )
+    if not (rule is None or isinstance(rule, MigrationRule)):
+        raise InvalidSetting(f"rule must be a MigrationRule or None, got {rule!r}")
+
+
+def _check_serving(serving: Serving | None, rule: MigrationRule | None) -> None:
+    if not (serving is None or isinstance(serving, Serving)):
+        raise InvalidSetting(f"serving must be a Serving or None, got {serving!r}")
+    if serving is not None and rule is None:
+        raise InvalidSetting("serving goes with a rule, without which no samples migrate")
+
+
+def _together(meeting: Collective, make: Callable[[], Made]) -> Made:
+    """Return what was made, if all workers could make theirs; raise on all what is wrong on one."""
+    made: list[Made] = []
+    problem, cause = "", None
+    try:
+        made.append(make())
+    except Exception as error:
+        problem, cause = str(error) or repr(error), error
+    for worker, theirs in enumerate(tell(meeting, problem)):
+        if theirs:
+            raise InvalidSetting(f"worker {worker}: {theirs}") from cause
+    return made[0]
+
+
+def _read(local: LocalSource, meeting: Collective) -> tuple[Any, Everybody]:
+    snapshot, everybody = read_and_tell(local, meeting)
+    if everybody.problem:
+        raise InvalidSetting(f"every worker must be able to read its samples; {everybody.problem}")
+    if local.folder is not None:
+        digest, count = Counter(everybody.digests.tolist()).most_common(1)[0]
+        if count > 1:
+            first = everybody.digests.tolist().index(digest)
+            raise InvalidSetting(
+                f"every worker must have a partition of its own, got that of worker {first} "
+                f"{count} times"
+            )
+    return snapshot, everybody

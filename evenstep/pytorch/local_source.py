@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from evenstep.core.arrays import Ints, as_ints
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED, Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.store import Partition
 from evenstep.pytorch.order import count_samples
-from evenstep.training.meeting import Meeting, tell
+from evenstep.training.collective import Collective, tell
 
 Source = Any
 """A partition, the folder of one, or a map-style data set that is this worker's own."""
@@ -66,7 +65,7 @@ class LocalSource:
         return Snapshot(partition, size, digest_of(partition.samples), cap)
 
 
-def read_and_tell(source: LocalSource, meeting: Meeting) -> tuple[Snapshot | None, Everybody]:
+def read_and_tell(source: LocalSource, meeting: Collective) -> tuple[Snapshot | None, Everybody]:
     """Read a worker's samples anew, and tell each other of them; all workers must call it.
 
     Nothing is raised that the others would not know of.

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.memory import BatchLimit, is_out_of_memory
-from evenstep.pytorch.weighing import Weighing
+from evenstep.pytorch.batch_limit import BatchLimit, is_out_of_memory
+from evenstep.pytorch.loss_weights import LossWeights
 
 LossOf = Callable[..., torch.Tensor]
 """From a batch, or a piece of one, to the mean loss of its samples."""
@@ -29,7 +29,7 @@ class MicroBatches:
         self,
         model: DistributedDataParallel,
         limit: BatchLimit,
-        weighing: Weighing,
+        weighing: LossWeights,
         may_exceed: bool,
         spoil: Callable[[], None],
     ) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset
 
-from evenstep.core.arrays import Ints, as_ints
+from evenstep.core import Ints, as_ints
 from evenstep.core.dealing import shuffled
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.group_meeting import GroupMeeting
+from evenstep.pytorch.collective import ProcessGroupCollective
 
 
 class Order:
@@ -23,7 +23,7 @@ class Order:
         sampler: Iterable[int] | None,
         shuffle: bool,
         seed: int,
-        meeting: GroupMeeting,
+        meeting: ProcessGroupCollective,
     ) -> None:
         self._sampler = sampler
         self._shuffle = shuffle

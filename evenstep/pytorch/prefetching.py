@@ -10,9 +10,8 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints, Plan
 from evenstep.core.dealing import slice_of
-from evenstep.core.plan import Plan
 from evenstep.pytorch.counting import Counts
 from evenstep.pytorch.fetching import Key
 from evenstep.training.epochs import Dealt, Epochs, deal_slice

@@ -17,15 +17,15 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from evenstep.core import Plan
 from evenstep.core.gradient_weight import gradient_weight
-from evenstep.core.plan import Plan
-from evenstep.core.settings import require_whole
+from evenstep.core.short_form import require_whole
 from evenstep.errors import DivergedPlans, InvalidSetting
 from evenstep.measure.timer import Clock
 from evenstep.pytorch.buffers import average_buffers
 from evenstep.pytorch.calibration import (
-    Line,
-    Replica,
+    FittedLine,
+    UnshardedReplica,
     check_sizes_to_time,
     gather_lines,
     sizes_around,
@@ -33,19 +33,19 @@ from evenstep.pytorch.calibration import (
 from evenstep.pytorch.checks import MARK
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import LoaderOptions
+from evenstep.pytorch.loss_weights import as_number
 from evenstep.pytorch.sharded_loop import make_sharded_loop
-from evenstep.pytorch.weighing import as_number
+from evenstep.training.balancer_base import BalancerBase
+from evenstep.training.collective import Collective
 from evenstep.training.iteration import Iteration
-from evenstep.training.meeting import Meeting
+from evenstep.training.report_rows import digest
 from evenstep.training.settings import SizeOptions
-from evenstep.training.told import Told
-from evenstep.transports.slots import digest
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class ShardedBalancer(Told):
+class ShardedBalancer(BalancerBase):
     """Balances a model with `fully_shard` over its workers.
 
     `total` is X, the samples of all workers in one iteration. Batch sizes are even, or in
@@ -80,7 +80,7 @@ class ShardedBalancer(Told):
         return self._loop.minimum
 
     @property
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[FittedLine, ...]:
         """Of each worker, what the last calibration found; empty without one."""
         return self._plans.lines
 
@@ -135,7 +135,7 @@ class ShardedBalancer(Told):
         loop.agree({"repeats": repeats})
         self._trail.check(self._meeting)
         require_whole("repeats", repeats)
-        replica = Replica(make_model, loss_of, dataset, collate_fn, self._clock)
+        replica = UnshardedReplica(make_model, loss_of, dataset, collate_fn, self._clock)
         lines = gather_lines(partial(self._measure, replica, sizes, repeats), self._meeting)
         planned = self._plans.sizes_by(lines)
         loop.agree({"calibrated sizes": planned.tolist()})
@@ -177,7 +177,9 @@ class ShardedBalancer(Told):
             self._has_trained = True
             self._trail.add(iteration)
 
-    def _measure(self, replica: Replica, sizes: Sequence[int] | None, repeats: int) -> Line:
+    def _measure(
+        self, replica: UnshardedReplica, sizes: Sequence[int] | None, repeats: int
+    ) -> FittedLine:
         fewest = self._loop.fewest
         if sizes is None:
             current = int(self.newest_plan.sizes[self.worker]) or int(self._plans.even.max())
@@ -197,7 +199,7 @@ class Trail:
         digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
         self._hash = zlib.crc32(digested, self._hash)
 
-    def check(self, meeting: Meeting) -> None:
+    def check(self, meeting: Collective) -> None:
         """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
         hashes = meeting.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
         for worker, theirs in enumerate(hashes):

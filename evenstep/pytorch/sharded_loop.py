@@ -9,12 +9,11 @@ import torch
 from evenstep.measure.timer import HostTimer
 from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.calibrated_plans import CalibratedPlans
-from evenstep.pytorch.checks import check_sharded_model
-from evenstep.pytorch.group_meeting import GroupMeeting, meeting_of
-from evenstep.pytorch.sharded_model import mesh_of
+from evenstep.pytorch.checks import check_sharded_model, mesh_of
+from evenstep.pytorch.collective import ProcessGroupCollective, meeting_of
+from evenstep.training.collective import require_agreement
 from evenstep.training.loop import Loop
-from evenstep.training.meeting import require_agreement
-from evenstep.training.reporting import Reporter
+from evenstep.training.reporter import Reporter
 from evenstep.training.settings import Settings, SizeOptions, check_names, check_sizes
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 def make_sharded_loop(
     model: torch.nn.Module, total: int, granularity: int, options: SizeOptions
-) -> tuple[Loop, CalibratedPlans, GroupMeeting, DeviceMesh]:
+) -> tuple[Loop, CalibratedPlans, ProcessGroupCollective, DeviceMesh]:
     """Return the loop of this worker, its plans, and its workers; all workers must call it."""
     check_names(options, SizeOptions.__optional_keys__)
     check_sharded_model(model)

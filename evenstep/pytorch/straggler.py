@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import torch.distributed as dist
 
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.group_meeting import GroupMeeting
+from evenstep.pytorch.collective import ProcessGroupCollective
 
 ACTIONS = ("advise", "bench", "restart")
 _FAREWELL = 60.0
@@ -49,7 +49,7 @@ def check_straggler(
 class Restart:
     """Lets the job continue without a straggler, by a checkpoint that the user makes."""
 
-    def __init__(self, checkpoint: Checkpoint, meeting: GroupMeeting) -> None:
+    def __init__(self, checkpoint: Checkpoint, meeting: ProcessGroupCollective) -> None:
         self._checkpoint = checkpoint
         self._meeting = meeting
 

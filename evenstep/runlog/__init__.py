@@ -1,13 +1,11 @@
 """The run log: what happened in a run, in one format for real and simulated ones."""
 
-from evenstep.runlog.builder import RunLogBuilder
 from evenstep.runlog.event import EVENTS, Event
 from evenstep.runlog.header import SOURCES, VERSION, Header
 from evenstep.runlog.iteration_row import QUANTITIES, IterationRow
 from evenstep.runlog.parser import Record, RunLogParser
 from evenstep.runlog.plan_events import PlanEvents
-from evenstep.runlog.plot import plot
-from evenstep.runlog.reader import read
+from evenstep.runlog.reader import RunLogBuilder, read
 from evenstep.runlog.run_log import RunLog, Segment
 from evenstep.runlog.writer import RunLogWriter
 
@@ -27,5 +25,4 @@ __all__ = [
     "RunLog",
     "Segment",
     "read",
-    "plot",
 ]

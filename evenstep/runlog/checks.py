@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
 
 Rule = tuple[Callable[[Any], bool], str]

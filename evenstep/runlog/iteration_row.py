@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core import Floats, Ints
 from evenstep.errors import InvalidSetting
 from evenstep.runlog.checks import COUNT, check
 
@@ -98,3 +98,10 @@ def speeds_of(batch_sizes: Ints, times: Floats) -> Floats:
     speeds = np.full(np.shape(times), np.nan)
     np.divide(batch_sizes, times, out=speeds, where=(batch_sizes > 0) & (times > 0))
     return speeds
+
+
+def waiting_of(waiting: Floats, times: Floats) -> Floats:
+    """Return the waiting; where nobody recorded it, what is missing to the longest time."""
+    if not np.isnan(waiting).all():
+        return waiting
+    return np.fmax.reduce(times, axis=1, keepdims=True) - times

@@ -13,10 +13,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.errors import InvalidSetting
-from evenstep.runlog.iteration_row import IterationRow
-from evenstep.runlog.picture import waiting_of
+from evenstep.runlog.iteration_row import IterationRow, waiting_of
 
 _MANY = 64
 """Workers up to which each has scalars of its own; of more, only the job has."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
 from evenstep.runlog.iteration_row import IterationRow

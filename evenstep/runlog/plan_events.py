@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from evenstep.core.plan import Plan
+from evenstep.core import Plan
 from evenstep.runlog.event import Event
 
 

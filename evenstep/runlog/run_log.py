@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core import Floats, Ints
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
 from evenstep.runlog.iteration_row import speeds_of

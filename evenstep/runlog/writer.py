@@ -1,17 +1,28 @@
-"""The writer: one line per record, whole and at once, so that others can read along."""
+"""The writer: one line per record, whole and at once, so that others can read along.
+
+A row is written by one `%` per quantity, not by `json`: it costs a fraction of it, rounds on the
+way, and writes 128.0 as 128. Everything that may be a person's text goes through `json`, which
+escapes whatever is not ASCII, so that a line is always one line.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from evenstep.core.plan import Plan
+import numpy as np
+
+from evenstep.core import UNLIMITED, Floats, Ints, Plan
 from evenstep.errors import InvalidSetting
-from evenstep.runlog.encoding import event_line, header_line, row_line
-from evenstep.runlog.event import Event
-from evenstep.runlog.header import Header
-from evenstep.runlog.iteration_row import IterationRow
+from evenstep.runlog.checks import COUNTS, check
+from evenstep.runlog.event import FIELDS, Event
+from evenstep.runlog.header import VERSION, Header
+from evenstep.runlog.iteration_row import MEASURES, IterationRow
 from evenstep.runlog.plan_events import PlanEvents
 
 
@@ -94,3 +105,115 @@ class RunLogWriter:
 
 def _open(path: str | os.PathLike[str]) -> TextIO:
     return Path(path).open("w", encoding="ascii", newline="\n")
+
+
+DIGITS = {
+    "times": 7,
+    "waiting": 7,
+    "predicted_speeds": 7,
+    "cpu": 4,
+    "memory": 4,
+    "device_memory": 4,
+}
+"""Significant digits of each quantity: no clock or probe is better than that."""
+
+
+def header_line(header: Header) -> str:
+    data = {
+        "evenstep_run_log": VERSION,
+        "source": header.source,
+        "job": header.job,
+        "workers": header.workers,
+        "total": header.total,
+        "scheme": header.scheme,
+        "policy": header.policy,
+        "predictor": header.predictor,
+        "seed": header.seed,
+        "created": header.created,
+        "settings": header.settings,
+    }
+    return _dump(data)
+
+
+def event_line(event: Event) -> str:
+    """Return the line of an event.
+
+    >>> event_line(Event("phase", 17, phase="fine-tune"))
+    '{"event":"phase","iteration":17,"phase":"fine-tune"}'
+    """
+    fields = {name: getattr(event, name) for name in FIELDS}
+    known = {name: value for name, value in fields.items() if value is not None}
+    if "predicted_time" in known:
+        known["predicted_time"] = float(f"{known['predicted_time']:.7g}")
+    return _dump({"event": event.kind, "iteration": event.iteration, **known})
+
+
+def row_line(row: IterationRow) -> str:
+    """Return the line of an iteration; what is unknown of all workers is left out.
+
+    >>> row_line(IterationRow(7, 2, start=1.5, batch_sizes=[8, 0], times=[0.2, float("nan")]))
+    '{"iteration":7,"plan":2,"start":1.500000,"batch_sizes":[8,0],"times":[0.2,null]}'
+    """
+    start = f"{row.start:.6f}" if math.isfinite(row.start) else "null"
+    templates = _templates(row.num_workers)
+    parts = [
+        f'{{"iteration":{row.iteration},"plan":{row.plan},"start":{start}',
+        _sizes(row.batch_sizes, templates),
+    ]
+    for name in MEASURES:
+        values = getattr(row, name)
+        if values is not None:
+            parts.append(_measure(name, values, templates))
+    if row.caps is not None:
+        parts.append(_caps(row.caps))
+    return "".join(parts) + "}"
+
+
+def _measure(name: str, values: Floats, templates: Mapping[str, str]) -> str:
+    text = templates[name] % tuple(values.tolist())
+    if "n" in text:  # as in nan, inf and -inf, which JSON does not have
+        text = text.replace("nan", "null").replace("-inf", "null").replace("inf", "null")
+        if text.count("null") == len(values):
+            return ""
+    return f',"{name}":[{text}]'
+
+
+def _sizes(sizes: Ints, templates: Mapping[str, str]) -> str:
+    values = sizes.tolist()
+    check("batch_sizes", values, COUNTS)
+    return f',"batch_sizes":[{templates["batch_sizes"] % tuple(values)}]'
+
+
+def _caps(caps: Ints) -> str:
+    values = [min(cap, UNLIMITED) for cap in caps.tolist()]
+    check("caps", values, COUNTS)
+    if min(values, default=UNLIMITED) == UNLIMITED:
+        return ""
+    text = ",".join(["null" if cap == UNLIMITED else str(cap) for cap in values])
+    return f',"caps":[{text}]'
+
+
+@lru_cache(maxsize=16)
+def _templates(num_workers: int) -> Mapping[str, str]:
+    entries = {name: f"%.{digits}g" for name, digits in DIGITS.items()}
+    entries["batch_sizes"] = "%d"
+    return {name: ",".join([entry] * num_workers) for name, entry in entries.items()}
+
+
+def _dump(data: Mapping[str, Any]) -> str:
+    return json.dumps(_plain(data), separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value in JSON's own types: NaN becomes null, what JSON does not know its text."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)

@@ -1,4 +1,7 @@
-"""The balancer of a training loop under MultiWorkerMirroredStrategy."""
+"""The balancer of a training loop under MultiWorkerMirroredStrategy.
+
+Written to the API and tested with a stand-in; not yet run on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from tensorflow.python.client import device_lib
 
+from evenstep.tensorflow.balancer_base import BalancerBase
+from evenstep.tensorflow.collective import StrategyCollective
 from evenstep.tensorflow.dataset import BalancedDataset
 from evenstep.tensorflow.fetching import Map
-from evenstep.tensorflow.memory import DeviceMemory, device_kind
-from evenstep.tensorflow.strategy_meeting import StrategyMeeting
 from evenstep.tensorflow.summing import Gradient
-from evenstep.tensorflow.told import Told
-from evenstep.tensorflow.updating import Update, wait_for
+from evenstep.tensorflow.update import Update, wait_for
 from evenstep.training.epochs import DealingOptions
 from evenstep.training.loop import Loop
-from evenstep.training.making import make_loop
+from evenstep.training.loop_setup import make_loop
 from evenstep.training.settings import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class Balancer(Told):
+class Balancer(BalancerBase):
     """Balances a loop over the workers of a strategy, each with one device.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default, and
@@ -79,9 +82,43 @@ def loop_of(
     strategy: tf.distribute.Strategy, total: int, fewest: int, options: Options
 ) -> tuple[Loop, DeviceMemory | None]:
     """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
-    meeting = StrategyMeeting(strategy)
+    meeting = StrategyCollective(strategy)
     device = device_kind(strategy.extended.worker_devices[0])
     loop = make_loop(
         meeting, total, framework="tensorflow", device=device, fewest=fewest, **options
     )
     return loop, DeviceMemory() if device == "gpu" else None
+
+
+_DEVICE = "GPU:0"
+"""A worker has one device."""
+
+
+class DeviceMemory:
+    """The peak of what TensorFlow holds of the GPU since the last reading."""
+
+    def __init__(self) -> None:
+        self._capacity = capacity_of(_DEVICE)
+
+    def read(self) -> float | None:
+        peak = tf.config.experimental.get_memory_info(_DEVICE)["peak"]
+        tf.config.experimental.reset_memory_stats(_DEVICE)
+        return min(1.0, peak / self._capacity) if self._capacity else None
+
+
+def capacity_of(device: str) -> int:
+    """Return the bytes that TensorFlow may use of a device; 0 where it does not say."""
+    for found in device_lib.list_local_devices():
+        if found.name.endswith(device):
+            return int(found.memory_limit)
+    return 0
+
+
+def device_kind(name: str) -> str:
+    """Return the kind of a device from its name.
+
+    >>> device_kind("/job:worker/replica:0/task:0/device:CPU:0")
+    'cpu'
+    """
+    kind = tf.DeviceSpec.from_string(name).device_type
+    return "cpu" if kind is None else str(kind).lower()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from evenstep.tensorflow.fetching import Map, Samples
+from evenstep.tensorflow.fetching import Map, TensorSamples
 from evenstep.training.epochs import DealingOptions, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
 
@@ -33,7 +33,7 @@ class BalancedDataset(ThroughEpochs):
         self._loop = loop
         self._begun = begun
         """Is called in every iteration, before its batch is fetched."""
-        self._samples = Samples(tensors, map)
+        self._samples = TensorSamples(tensors, map)
         self.epochs = Epochs(self._samples.count, loop.total, fewest=loop.fewest, **how)
         loop.agree(self.epochs.common_settings)
         self.element_spec = self._samples.element_spec

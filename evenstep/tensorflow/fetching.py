@@ -15,7 +15,7 @@ Map = Callable[..., Any]
 INDICES = tf.TensorSpec((None,), tf.int64)
 
 
-class Samples:
+class TensorSamples:
     """Samples in memory, or what they are made from, such as names of files."""
 
     def __init__(self, tensors: Any, map: Map | None = None) -> None:

@@ -3,25 +3,27 @@
 Everything happens within Keras's own training function: the data set begins an iteration when the
 function asks for its batch, and the optimizer ends it when the local gradients are there. Both are
 calls back into Python, so that the function is traced once, as without them.
+
+Keras lets a strategy distribute a data set, which cuts its batches up, shards them, and fetches
+ahead. What is distributed already it takes as it is: so that is what this claims to be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import InvalidSetting
 from evenstep.tensorflow.balancer import loop_of
-from evenstep.tensorflow.buffers import average_buffers
-from evenstep.tensorflow.fetching import Map, Samples
-from evenstep.tensorflow.fit_data import for_fit
+from evenstep.tensorflow.balancer_base import BalancerBase, average_buffers
+from evenstep.tensorflow.fetching import INDICES, Map, TensorSamples
 from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
-from evenstep.tensorflow.told import Told
 from evenstep.training.epochs import DealingOptions, Epochs
 from evenstep.training.settings import Options
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
+class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     """Balances `model.fit` over the workers of the model's strategy, each with one device.
 
     The settings are those of `Balancer`. Give it to `fit` among the callbacks, and the data set
@@ -50,7 +52,7 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
 
     def dataset(self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]) -> Any:
         """Return this worker's batches of some samples, for `fit`; as `Balancer.dataset`."""
-        samples = Samples(tensors, map)
+        samples = TensorSamples(tensors, map)
         epochs = Epochs(samples.count, self._loop.total, fewest=self._loop.fewest, **how)
         self._loop.agree(epochs.common_settings)
         self._epochs = epochs
@@ -181,3 +183,40 @@ class FitBalancer(Told, keras.callbacks.Callback):  # type: ignore[misc]
                 f"{self.params['steps']}"
             )
         return self._epochs
+
+
+# Keras takes an adapter of one's own for the data of `fit`, but does not export what it is.
+
+
+class _Distributed(tf.distribute.DistributedDataset):  # type: ignore[misc]
+    """A data set of which every worker has its own part."""
+
+    def __init__(self, batches: tf.data.Dataset) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Any:
+        return iter(self._batches)
+
+    @property
+    def element_spec(self) -> Any:
+        return self._batches.element_spec
+
+    @property
+    def cardinality(self) -> int:
+        return int(self._batches.cardinality())
+
+    def reduce(self, initial_state: Any, reduce_func: Any) -> Any:
+        return self._batches.reduce(initial_state, reduce_func)
+
+
+def for_fit(
+    deals: Callable[[], Iterator[Ints]], samples: TensorSamples, num_iterations: int
+) -> Any:
+    """Return the batches of the samples that are dealt out, as Keras's `fit` takes them."""
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    batches = tf.data.Dataset.from_generator(deals, output_signature=INDICES)
+    batches = batches.map(samples.batch)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(num_iterations))
+    return TFDatasetAdapter(_Distributed(batches.with_options(options)))

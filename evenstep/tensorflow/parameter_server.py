@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
 import numpy as np
 
-from evenstep.core.settings import require_whole
+from evenstep.core import Floats
+from evenstep.core.short_form import require_whole
 from evenstep.errors import EngineFailed, EvenstepError, InvalidSetting, MalformedMessage
-from evenstep.tensorflow.frames import receive, send, without_delay
-from evenstep.tensorflow.gathering import Gathering
-from evenstep.tensorflow.vectors import Layout, Vector
+from evenstep.tensorflow.server_connection import receive, send, without_delay
+from evenstep.tensorflow.vectors import Vector, VectorLayout
 
 
 class ParameterServer:
@@ -32,7 +32,7 @@ class ParameterServer:
         self.updates = 0
         self._optimizer = optimizer
         self._variables = list(variables)
-        self._layout = Layout(variables)
+        self._layout = VectorLayout(variables)
         if not optimizer.built:
             optimizer.build(self._variables)
         self._parameters = self._layout.parameters()
@@ -114,3 +114,44 @@ class ParameterServer:
         self._optimizer.apply(self._layout.split(gradient), self._variables)
         self._parameters = self._layout.parameters()
         self.updates += 1
+
+
+_LONGEST = 600.0
+"""Seconds: who is silent for longer is not coming."""
+
+
+class Gathering:
+    """Everybody's rows, once all are there; what `act` does has been done by then."""
+
+    def __init__(self, num_workers: int, act: Callable[[], None] | None = None) -> None:
+        self._rows: dict[int, Floats] = {}
+        self._heard: Floats = np.zeros((0, 0))
+        self._act = act
+        self._barrier = threading.Barrier(num_workers, self._gather, _LONGEST)
+
+    @property
+    def is_broken(self) -> bool:
+        return self._barrier.broken
+
+    def everybody(self, worker: int, row: Floats) -> Floats:
+        """Return the rows of all workers, one after the other."""
+        self._rows[worker] = row
+        try:
+            self._barrier.wait()
+        except threading.BrokenBarrierError:
+            raise EngineFailed(
+                f"all workers must come to the end of an iteration, but one did not, and worker "
+                f"{worker} cannot go on"
+            ) from None
+        # The next rows are gathered when this worker has come again, so these are still here.
+        return self._heard
+
+    def break_up(self) -> None:
+        """Let nobody wait any longer, now or later."""
+        self._barrier.abort()
+
+    def _gather(self) -> None:
+        self._heard = np.stack([self._rows[worker] for worker in sorted(self._rows)])
+        self._rows = {}
+        if self._act is not None:
+            self._act()

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from evenstep.tensorflow.balancer_base import BalancerBase
 from evenstep.tensorflow.dataset import BalancedDataset
 from evenstep.tensorflow.fetching import Map
-from evenstep.tensorflow.server_line import ServerLine
+from evenstep.tensorflow.server_connection import ServerConnection
 from evenstep.tensorflow.summing import Gradient
-from evenstep.tensorflow.told import Told
-from evenstep.tensorflow.updating import wait_for
-from evenstep.tensorflow.vectors import Layout
+from evenstep.tensorflow.update import wait_for
+from evenstep.tensorflow.vectors import VectorLayout
 from evenstep.training.epochs import DealingOptions
-from evenstep.training.making import make_loop
+from evenstep.training.loop_setup import make_loop
 from evenstep.training.settings import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-class ServerBalancer(Told):
+class ServerBalancer(BalancerBase):
     """Balances the loops of workers that pull from, and push to, one `ParameterServer`.
 
     `worker` is this one's number, from 0; `variables` are those of its model, in the order of the
@@ -43,8 +43,8 @@ class ServerBalancer(Told):
         fewest: int = 1,
         **options: Unpack[Options],
     ) -> None:
-        self._layout = Layout(variables)
-        self._line = ServerLine(address, token, worker, patience)
+        self._layout = VectorLayout(variables)
+        self._line = ServerConnection(address, token, worker, patience)
         self._loop = make_loop(
             self._line, total, framework="tensorflow", device=device, fewest=fewest, **options
         )

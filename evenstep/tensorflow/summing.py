@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from evenstep.errors import InvalidSetting
-from evenstep.tensorflow.strategy_meeting import sum_of_all
+from evenstep.tensorflow.collective import sum_of_all
 
 _SUMS = "_all_reduce_sum_gradients"
 """How Keras calls it."""

@@ -15,7 +15,7 @@ from evenstep.tensorflow.summing import Gradient, dense
 Vector = NDArray[Any]
 
 
-class Layout:
+class VectorLayout:
     """Where in a vector each variable is; the variables are of one dtype."""
 
     def __init__(self, variables: Sequence[Any]) -> None:

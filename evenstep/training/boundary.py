@@ -13,11 +13,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.plan import Plan
-from evenstep.core.policy import Policy
-from evenstep.training.exchanged import Exchanged
-from evenstep.training.saved import Memory
-from evenstep.transports.slots import Row
+from evenstep.core import Plan, Policy
+from evenstep.training.checkpoint import Remembered
+from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.report_rows import Row
 
 
 class Boundary(Protocol):
@@ -57,7 +56,7 @@ class Boundary(Protocol):
         """Return what this worker adds to its row in the gradient exchange."""
         ...
 
-    def take(self, rows: NDArray[np.float32], done: Exchanged) -> None:
+    def take(self, rows: NDArray[np.float32], done: FinishedIteration) -> None:
         """Take the rows of all workers about an iteration whose gradients were exchanged.
 
         A worker may do this alone, when it makes a checkpoint: it talks to nobody.
@@ -72,7 +71,7 @@ class Boundary(Protocol):
         """Return everything known, for a checkpoint."""
         ...
 
-    def restore(self, state: Mapping[str, Any], worker: int) -> Memory:
+    def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
         """Take up a checkpoint, and return what it has on one of the workers."""
         ...
 

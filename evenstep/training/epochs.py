@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.core.dealing import borrow, deal, num_iterations, shuffled, sizes_within, slice_of
-from evenstep.core.settings import require_whole
+from evenstep.core.short_form import require_whole
 from evenstep.errors import InvalidSetting
 
 LENGTH = "dataset length"

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Floats, as_floats
+from evenstep.core import Floats, as_floats
 from evenstep.errors import InvalidSetting
-from evenstep.transports.slots import Row
+from evenstep.training.report_rows import Row
 
 
 class ColumnUser(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evenstep.core.plan import Plan
+from evenstep.core import Plan
 from evenstep.training.share import Share
 
 

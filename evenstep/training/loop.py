@@ -19,21 +19,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Ints
-from evenstep.core.plan import Plan
-from evenstep.core.policy import Policy
+from evenstep.core import Ints, Plan, Policy
 from evenstep.measure.timer import Timer
 from evenstep.training.boundary import Boundary
+from evenstep.training.checkpoint import Remembered
+from evenstep.training.collective import Collective, mean_over_workers, require_agreement
 from evenstep.training.epochs import Dealt, Epochs
-from evenstep.training.exchanged import Exchanged
 from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.finished_iteration import FinishedIteration
 from evenstep.training.iteration import Iteration
-from evenstep.training.meeting import Meeting, mean_over_workers, require_agreement
-from evenstep.training.reporting import Reporter
-from evenstep.training.saved import Memory
+from evenstep.training.report_rows import WIDTH, Row, digest
+from evenstep.training.reporter import Reporter
 from evenstep.training.settings import Settings
 from evenstep.training.share import Share
-from evenstep.transports.slots import WIDTH, Row, digest
 
 Rows = NDArray[np.float32]
 """The rows of all workers, one below the other."""
@@ -62,7 +60,7 @@ class Loop:
 
     def __init__(
         self,
-        meeting: Meeting,
+        meeting: Collective,
         settings: Settings,
         boundary: Boundary,
         timer: Timer,
@@ -94,8 +92,8 @@ class Loop:
         self.now = self._before_the_first()
         """The iteration under way, or the last one."""
         self._row: Row = np.zeros(self.row_width, dtype=np.float32)
-        self._finished: Exchanged | None = None
-        self._arrived: deque[tuple[Exchanged, Callable[[], Rows]]] = deque()
+        self._finished: FinishedIteration | None = None
+        self._arrived: deque[tuple[FinishedIteration, Callable[[], Rows]]] = deque()
         self._prints = summary and self.worker == 0
         atexit.register(self.close)
 
@@ -207,13 +205,13 @@ class Loop:
         self._finished = self.stop()
         self.report(device_memory)
 
-    def stop(self, iteration: Iteration | None = None) -> Exchanged:
+    def stop(self, iteration: Iteration | None = None) -> FinishedIteration:
         """Stop the clock of the iteration's own work, and return what is exchanged of it."""
         self.timer.stop()
         ended = iteration or self.now
         ended.is_done = True
         sizes = ended.share.sizes
-        done = Exchanged(self.iteration, ended.plan, ended.place, sizes, ended.start)
+        done = FinishedIteration(self.iteration, ended.plan, ended.place, sizes, ended.start)
         self.iteration += 1
         return done
 
@@ -238,7 +236,7 @@ class Loop:
         shaped: Rows = np.asarray(rows, dtype=np.float32)
         self._learn(self._finished, shaped.reshape(self.num_workers, self.row_width))
 
-    def arrive(self, done: Exchanged, read: Callable[[], Rows]) -> None:
+    def arrive(self, done: FinishedIteration, read: Callable[[], Rows]) -> None:
         """Keep the rows about an iteration, to be read when a later one begins."""
         self._arrived.append((done, read))
 
@@ -269,7 +267,7 @@ class Loop:
         self._take_arrived(self._lag)
         return self._boundary.state(self.iteration)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> Memory:
+    def load_state_dict(self, state: Mapping[str, Any]) -> Remembered:
         """Take up what a checkpoint had learned, also with another number of workers.
 
         Returns what it has on this worker.
@@ -319,7 +317,7 @@ class Loop:
             done, read = self._arrived.popleft()
             self._learn(done, read())
 
-    def _learn(self, done: Exchanged, rows: Rows) -> None:
+    def _learn(self, done: FinishedIteration, rows: Rows) -> None:
         self._boundary.take(rows if self.column is None else self.column.cut(rows), done)
 
 

@@ -8,13 +8,13 @@ from typing import Any, TypedDict
 
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.planner import Planner
-from evenstep.core.settings import require_whole
+from evenstep.core.short_form import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy
 from evenstep.policies.default import default_policy
 from evenstep.predictors import DEFAULT_PREDICTOR, Predictor, make_predictor
-from evenstep.training.recording import Log
+from evenstep.training.recorder import Log
 
 MODES = ("balanced", "static", "observe", "off")
 

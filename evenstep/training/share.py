@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.core.gradient_weight import gradient_weight
 from evenstep.errors import InvalidSetting
 

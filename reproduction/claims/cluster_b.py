@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.cluster_b import HOUR, LEVEL, ClusterB
-from evenstep.schemes import FlexRR
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.cluster_b import HOUR, LEVEL, ClusterB
+from evenstep.simulator.schemes import FlexRR
 from reproduction.real_load_run import BSP
 from reproduction.result import Claim
 

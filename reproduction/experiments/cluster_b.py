@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenstep.clusters.cluster_b import HOUR, LEVEL
-from evenstep.engines.comparison import Comparison
+from evenstep.simulator.clusters.cluster_b import HOUR, LEVEL
+from evenstep.simulator.engine.comparison import Comparison
 from reproduction.claims.cluster_b import (
     BACKUP,
     FLEXRR,
@@ -29,7 +29,7 @@ from reproduction.window import Window
 from reproduction.wording import of_seeds
 
 if TYPE_CHECKING:
-    from evenstep.workloads.workload import Workload
+    from evenstep.simulator.workloads.workload import Workload
 
 TITLES = {"svm": "SVM", "resnet32": "ResNet-32"}
 PAPER = {"svm": 0.38, "resnet32": 0.42}
@@ -126,7 +126,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 
 def _svm(settings: Settings) -> Workload:
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.workloads.registry import make_workload
 
     path = settings.data.urls
     return make_workload("svm", None if path is None or settings.quick else str(path))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.fitting import Fit, fit_line
 from reproduction.result import Claim, Curve, Plot, Result, Row, Table, beside
@@ -20,7 +20,7 @@ from reproduction.result import Claim, Curve, Plot, Result, Row, Table, beside
 if TYPE_CHECKING:
     from torch import nn
 
-    from evenstep.workloads.workload import Workload
+    from evenstep.simulator.workloads.workload import Workload
 
 MODELS = {"resnet32": "ResNet-32", "cifarnet": "CifarNet"}
 _LINEAR = 0.98
@@ -113,7 +113,7 @@ def one_thread() -> Iterator[None]:
 
 def time_model(name: str, sizes: Sequence[int], repeat: int) -> Timed:
     """Time the gradients of a model, and the exchange of its parameters."""
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.workloads.registry import make_workload
 
     workload = make_workload(name)
     model = workload.make_model(seed=0)
@@ -127,7 +127,7 @@ def time_sizes(
     workload: Workload, model: nn.Module, sizes: Sequence[int], repeat: int
 ) -> tuple[Floats, Floats]:
     """Return the median seconds of a gradient at each batch size: on the wall clock, and of CPU."""
-    from evenstep.workloads.workload import gradients
+    from evenstep.simulator.workloads.workload import gradients
 
     rng = np.random.default_rng(0)
     spent = np.empty((repeat + 1, len(sizes), 2))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.clusters.cluster_a import KINDS as GPUS
-from evenstep.clusters.packaged import read_table
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.errors import DataFileError
+from evenstep.simulator.clusters.cluster_a import KINDS as GPUS
+from evenstep.simulator.clusters.tables import read_table
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.fitting import Fit, fit_saturating
 from reproduction.result import Claim, Curve, Plot, Result, Row, Table, beside

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.named import make_cluster
-from evenstep.core.plan import Plan
-from evenstep.engines.iteration import Iteration
-from evenstep.engines.simulation import Outcome, Setup, simulate
+from evenstep.core import Plan
 from evenstep.policies.stepwise import FINE
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.registry import make_cluster
+from evenstep.simulator.engine.iteration import Iteration
+from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, simulate
 from reproduction.experiment import Experiment, Progress, Settings, part_of, steps
 from reproduction.four_gpus import (
     BLOCKING,
@@ -41,7 +41,7 @@ _CLUSTERS = {
 class Followed:
     """A run, and when Alg. 2 began to fine-tune."""
 
-    outcome: Outcome
+    outcome: SimulationOutcome
     fine_tune_at: int | None
 
 
@@ -119,7 +119,7 @@ def _row(policy: str, followed: Followed) -> Row:
     }
 
 
-def _plots(policy: str, outcome: Outcome) -> list[Plot]:
+def _plots(policy: str, outcome: SimulationOutcome) -> list[Plot]:
     return iteration_plots(
         f"{policy}: {{}}, scenario G",
         "virtual",
@@ -144,7 +144,7 @@ def _claims(runs: Runs) -> list[Claim]:
     ]
 
 
-def _sizes(outcome: Outcome) -> Claim:
+def _sizes(outcome: SimulationOutcome) -> Claim:
     sizes = outcome.sizes[CHANGE - 1].tolist()
     return Claim(
         "sizes",
@@ -154,7 +154,7 @@ def _sizes(outcome: Outcome) -> Claim:
     )
 
 
-def _our_sizes(outcome: Outcome) -> Claim:
+def _our_sizes(outcome: SimulationOutcome) -> Claim:
     ends = {
         "before the change": (outcome.sizes[CHANGE - 1].tolist(), PAPERS_SIZES),
         "at the end": (outcome.sizes[-1].tolist(), _optimum(outcome, CHANGE)),
@@ -184,7 +184,7 @@ def _fine_tune(at: int | None) -> Claim:
     )
 
 
-def _trade(name: str, of: str, policy: str, outcome: Outcome) -> Claim:
+def _trade(name: str, of: str, policy: str, outcome: SimulationOutcome) -> Claim:
     curves, sizes = outcome.cluster.curves, outcome.sizes
     grew = curves.times_at(sizes[CHANGE - 1]) - curves.times_at(sizes[0])
     cost, saved = float(grew[0]), float(-grew[3])
@@ -201,7 +201,7 @@ def _trade(name: str, of: str, policy: str, outcome: Outcome) -> Claim:
     )
 
 
-def _equilibrium(name: str, of: str, policy: str, outcome: Outcome) -> Claim:
+def _equilibrium(name: str, of: str, policy: str, outcome: SimulationOutcome) -> Claim:
     after = outcome.figures()["settle_5_after"]
     within = np.mean(outcome.expected[CHANGE:] <= 1.05 * outcome.optimum[CHANGE:])
     text = f"within 5 % of the optimum after {after} iterations"
@@ -232,7 +232,7 @@ def _faster(settled: Mapping[str, int | None]) -> Claim:
     )
 
 
-def _optimum(outcome: Outcome, iteration: int) -> list[int]:
+def _optimum(outcome: SimulationOutcome, iteration: int) -> list[int]:
     best: list[int] = outcome.cluster.optimum(outcome.cluster.conditions(iteration, 0.0)).tolist()
     return best
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.file import load_cluster
-from evenstep.engines.simulation import Outcome, Setup, simulate
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.file import load_cluster
+from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, simulate
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.network import Network, connect
 from reproduction.result import Claim, Curve, Plot, Result, Row, Table
@@ -26,7 +26,7 @@ def run(settings: Settings, progress: Progress) -> Result:
     """Run the policies over a slow and a fast line."""
     seeds = settings.choose((0,), (0, 1, 2))
     work = [(line, policy) for line in COMMUNICATIONS for policy in POLICIES]
-    runs: dict[tuple[str, str], list[Outcome]] = {}
+    runs: dict[tuple[str, str], list[SimulationOutcome]] = {}
     clusters = [load_cluster(str(_FILE), seed) for seed in seeds]
     for line, policy in steps(work, progress):
         chosen = [_with_line(cluster, COMMUNICATIONS[line]) for cluster in clusters]
@@ -114,7 +114,7 @@ def _communication(cluster: Cluster) -> float:
     return float(cluster.conditions(0, 0.0).communication[0])
 
 
-def _row(line: str, policy: str, outcomes: list[Outcome]) -> Row:
+def _row(line: str, policy: str, outcomes: list[SimulationOutcome]) -> Row:
     figures = [outcome.figures() for outcome in outcomes]
     return {
         "line": line,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.named import make_cluster
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.registry import make_cluster
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.result import Claim, Curve, Plot, Result, Row, Table
 from reproduction.scoring import Scored, Scorer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.real_load import LEARNS_FROM
 from reproduction.result import Claim, Curve, Plot, Result, Row, Table, beside

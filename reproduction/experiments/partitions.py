@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.partition_study import (
     CASES,
@@ -76,7 +76,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 
 def _study(settings: Settings) -> Study:
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.workloads.registry import make_workload
 
     path = settings.data.cifar10
     if path is None or settings.quick:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.clusters.cluster_b import HOUR, LEVEL
-from evenstep.clusters.named import make_cluster
-from evenstep.clusters.scenarios import CPU_KINDS
-from evenstep.core.settings import parse_spec
+from evenstep.core.short_form import parse_spec
+from evenstep.simulator.clusters.cluster_b import HOUR, LEVEL
+from evenstep.simulator.clusters.registry import make_cluster
+from evenstep.simulator.clusters.scenarios import CPU_KINDS
 from reproduction.claims.predictors import (
     ALONE,
     CLUSTERS,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.simulation import medians
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.simulation import medians
 from reproduction.decision_cost import milliseconds
 from reproduction.experiment import Experiment, Progress, Settings, steps
 from reproduction.result import Claim, Curve, Plot, Result, Table

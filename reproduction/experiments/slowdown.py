@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import Throttles
+from evenstep.simulator.load.throttle import Throttles
 from reproduction.checkout import environment
 from reproduction.experiment import Experiment, Progress, Settings, Skipped
 from reproduction.memory_group import memory_group

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evenstep.clusters.named import make_cluster
-from evenstep.engines.comparison import Comparison
-from evenstep.engines.experiment import EVEN
-from evenstep.engines.experiment import Experiment as Training
-from evenstep.engines.simulation import Setup
+from evenstep.simulator.clusters.registry import make_cluster
+from evenstep.simulator.engine.comparison import Comparison
+from evenstep.simulator.engine.experiment import EVEN
+from evenstep.simulator.engine.experiment import Experiment as Training
+from evenstep.simulator.engine.simulation import Setup
 from reproduction.experiment import Experiment, Progress, Settings
 from reproduction.result import Claim, Curve, Plot, Result, Table, beside
 from reproduction.training import Runs, Trained, train
 from reproduction.wording import of_seeds
 
 if TYPE_CHECKING:
-    from evenstep.workloads.workload import Workload
+    from evenstep.simulator.workloads.workload import Workload
 
 BSP, WEIGHTED, NAIVE = "bsp", "lb-bsp", "lb-bsp:unweighted"
 PAPER = {BSP: 0.59, NAIVE: 0.43}
@@ -70,7 +70,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 
 def _workload(settings: Settings) -> Workload:
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.workloads.registry import make_workload
 
     if settings.quick:
         return make_workload("mlp")
@@ -80,7 +80,7 @@ def _workload(settings: Settings) -> Workload:
 
 def parameter_differences(updates: int) -> dict[str, float]:
     """Return how far parameters are from BSP's at the end, in float64, relative to the largest."""
-    from evenstep.workloads.named import make_workload
+    from evenstep.simulator.workloads.registry import make_workload
 
     workload, cluster = make_workload("mlp:dtype=float64"), make_cluster("A:4")
     ends = {}

@@ -20,7 +20,7 @@ def main() -> None:
         leave_network()
         check_commands()
         # Loads PyTorch, which takes seconds; where there can be no lines they are saved.
-        from evenstep.engines.simulation import Setup
+        from evenstep.simulator.engine.simulation import Setup
         from reproduction.netns.hub import follow
 
         setup = Setup(policy, delay=int(delay))

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.replica import use_threads
-from evenstep.engines.simulation import Setup
 from evenstep.manager.endpoint import Bounds, Connection
-from evenstep.workloads.named import make_workload
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.replica import use_threads
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.workloads.registry import make_workload
 from reproduction.netns.idl import MAX_FRAME
 from reproduction.netns.link import DEGRADED
 from reproduction.netns.service import TrainingService

@@ -6,8 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evenstep.manager.connection import Callee
 from evenstep.manager.idl import load_types
-from evenstep.manager.line import Callee
 
 MAX_FRAME = 1_000_000
 """Bytes of the largest frame that the parameter server reads."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from evenstep.clusters.scenarios import make_scenario
 from evenstep.errors import EvenstepError
-from evenstep.workloads import NUM_TRAINING
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.workloads import NUM_TRAINING
 from reproduction.experiment import Progress, steps
 from reproduction.four_gpus import OURS, PAPERS, PAPERS_SIZES, POLICIES, iteration_plots
 from reproduction.netns.link import DEGRADED

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.engines.simulation import Setup
+from evenstep.core import Floats, Ints
 from evenstep.errors import EvenstepError
+from evenstep.simulator.engine.simulation import Setup
 from reproduction.checkout import environment
 
 _LONGEST = 2.0

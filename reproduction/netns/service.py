@@ -8,13 +8,13 @@ from typing import Any
 
 from evenstep.errors import Refused
 from evenstep.manager import wire
-from evenstep.manager.peer import Peer
-from evenstep.manager.pieces import Octets
-from evenstep.manager.replying import Replies
+from evenstep.manager.buffers import Octets
+from evenstep.manager.client_connection import ClientConnection
+from evenstep.manager.replies import Replies
 from reproduction.netns.idl import PARAMETER_SERVER, types
 from reproduction.netns.training import NO_BATCH, Batch, Training
 
-Waiting = tuple[Peer, wire.Message, float]
+Waiting = tuple[ClientConnection, wire.Message, float]
 """Who has reported, with which call, and how long the last iteration took."""
 
 
@@ -39,14 +39,14 @@ class TrainingService:
         self._waiting: dict[int, Waiting] = {}
         self._iteration = 0
         """Of the next boundary."""
-        self._calls: dict[str, Callable[[Peer, wire.Message, Any], None]] = {
+        self._calls: dict[str, Callable[[ClientConnection, wire.Message, Any], None]] = {
             "hello": self._hello,
             "report": self._report,
             "pull": self._pull,
             "push": self._push,
         }
 
-    def handle(self, peer: Peer, content: Octets) -> None:
+    def handle(self, peer: ClientConnection, content: Octets) -> None:
         """Answer one message, now or when all workers are there."""
         try:
             message = wire.parse_message(content)
@@ -58,7 +58,7 @@ class TrainingService:
             # There is nobody to go on without, and the reason must not be lost.
             self.fail(error)
 
-    def lost(self, peer: Peer) -> None:
+    def lost(self, peer: ClientConnection) -> None:
         """Note that a connection is gone: its worker ends, and whoever started it knows why."""
 
     def fail(self, error: Exception) -> None:
@@ -66,11 +66,11 @@ class TrainingService:
         if not self.over.done():
             self.over.set_exception(error)
 
-    def _hello(self, peer: Peer, message: wire.Message, arguments: Any) -> None:
+    def _hello(self, peer: ClientConnection, message: wire.Message, arguments: Any) -> None:
         self._replies.check_version(arguments.version)
         self._replies.reply(peer, message)
 
-    def _report(self, peer: Peer, message: wire.Message, arguments: Any) -> None:
+    def _report(self, peer: ClientConnection, message: wire.Message, arguments: Any) -> None:
         worker = self._worker(arguments)
         if worker in self._waiting or not self._training.has_pushed(worker):
             raise Refused("OUT_OF_TURN", f"worker {worker} must push before it reports again")
@@ -99,10 +99,10 @@ class TrainingService:
         self._before(self._iteration)
         return self._training.begin()
 
-    def _pull(self, peer: Peer, message: wire.Message, arguments: Any) -> None:
+    def _pull(self, peer: ClientConnection, message: wire.Message, arguments: Any) -> None:
         self._replies.reply(peer, message, self._training.pull())
 
-    def _push(self, peer: Peer, message: wire.Message, arguments: Any) -> None:
+    def _push(self, peer: ClientConnection, message: wire.Message, arguments: Any) -> None:
         self._training.push(self._worker(arguments), arguments.gradient)
         self._replies.reply(peer, message)
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from evenstep.core.dealing import shuffled
-from evenstep.workloads.workload import Workload
+from evenstep.simulator.workloads.workload import Workload
 from reproduction.netns.training import OPTIMIZER, SEED
 
 

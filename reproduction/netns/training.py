@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.report import Reports
-from evenstep.engines.optimizers import Sgd
-from evenstep.engines.parameter_server import ParameterServer
-from evenstep.engines.planners import BalancedPlanner
-from evenstep.engines.replica import Replica
-from evenstep.engines.samples import SharedOrder
-from evenstep.engines.simulation import Setup
+from evenstep.core import Floats, Ints, Reports
 from evenstep.errors import Refused
-from evenstep.workloads.workload import Evaluation, Workload
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.engine.optimizers import Sgd
+from evenstep.simulator.engine.parameter_server import ParameterServer
+from evenstep.simulator.engine.planners import BalancedPlanner
+from evenstep.simulator.engine.replica import Replica
+from evenstep.simulator.engine.samples import SharedOrder
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.workloads.workload import Evaluation, Workload
 from reproduction.netns.flat import pack, unpack
 
 WORKLOAD = "mlp:width=156,dtype=float64"

@@ -15,10 +15,10 @@ from multiprocessing.connection import Connection
 
 import numpy as np
 
-from evenstep.engines.replica import Replica
 from evenstep.errors import EvenstepError
-from evenstep.manager.line import Line, Where
-from evenstep.workloads.workload import Workload
+from evenstep.manager.connection import ServiceConnection, Where
+from evenstep.simulator.engine.replica import Replica
+from evenstep.simulator.workloads.workload import Workload
 from reproduction.netns.flat import pack, unpack
 from reproduction.netns.idl import PARAMETER_SERVER
 from reproduction.netns.isolation import end_with_parent, leave_network
@@ -125,7 +125,7 @@ def work(number: int, workload: Workload, pipe: Connection) -> None:
 def train(number: int, workload: Workload, address: str) -> None:
     """Train with the others until it is over."""
     replica = Replica(workload, SEED)
-    server = Line(Where(address), WAIT, PARAMETER_SERVER)
+    server = ServiceConnection(Where(address), WAIT, PARAMETER_SERVER)
     t = 0.0
     while True:
         batch = server.call("report", WAIT, worker=number, batch_processing_time=t)

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from evenstep.runlog.words import duration
+from evenstep.insight.report.words import duration
 from tests.browser.dashboards import LiveLog
 
 NAMES = ["V100", "M60", "K80", "K520"]

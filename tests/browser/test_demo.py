@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from evenstep import runlog
-from evenstep.runlog.words import duration
+from evenstep.insight.report.words import duration
 
 
 @pytest.mark.timeout(240)

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from evenstep.runlog import Event, Header, IterationRow
-from evenstep.runlog.encoding import event_line, header_line, row_line
+from evenstep.runlog.writer import event_line, header_line, row_line
 from tests.browser.conftest import SCREENSHOTS
 
 WORKERS, ITERATIONS = 200, 100_000

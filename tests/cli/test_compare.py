@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from evenstep.cli.main import main
-from evenstep.clusters.named import make_cluster
-from evenstep.engines.comparison import MOST_UPDATES, Comparison
+from evenstep.simulator.clusters.registry import make_cluster
+from evenstep.simulator.engine.comparison import MOST_UPDATES, Comparison
 
 COMMAND = "compare"
 DOCS = Path(__file__).parents[2] / "docs" / "compare.md"

@@ -15,7 +15,7 @@ import pytest
 from evenstep import runlog
 from evenstep.cli.main import main
 from evenstep.errors import EvenstepError
-from evenstep.measure.throttle import Throttles
+from evenstep.simulator.load.throttle import Throttles
 
 DEMO = [sys.executable, "-m", "evenstep", "demo", "--workers", "2", "--epochs", "1"]
 GROUPS = Path("/sys/fs/cgroup/cpu")

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from evenstep import runlog
-from evenstep.advice.retrospect import look_back
 from evenstep.cli.main import main
+from evenstep.insight.report.figures import figures_of
+from evenstep.insight.report.words import sentences
+from evenstep.insight.retrospect import look_back
 from evenstep.runlog import Event, Record
-from evenstep.runlog.figures import figures_of
-from evenstep.runlog.words import sentences
 from tests.runlog.examples import header, row, text_of
 
 HOSTILE = ("</title><script>alert(1)</script>", '"><img src=x onerror=alert(2)>\u202e')

@@ -7,8 +7,7 @@ import time
 import pytest
 
 from evenstep.cli.main import main
-from evenstep.cli.watch_view import WatchView
-from evenstep.cli.watched import Watched
+from evenstep.cli.watch_view import Watched, WatchView
 from evenstep.runlog import Event, RunLogWriter, follower
 from evenstep.runlog.follower import FileFollower
 from tests.manager.managers import boundary, running

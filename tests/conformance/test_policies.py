@@ -11,12 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenstep.core.arrays import Ints
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Decision
-from evenstep.core.policy import even_sizes
+from evenstep.core import Decision, Ints, Limits, View, even_sizes
 from evenstep.core.rows import from_arrays, to_arrays
-from evenstep.core.view import View
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS, Policy
 from tests.policies.examples import freeze, view_of

@@ -9,7 +9,7 @@ import inspect
 import numpy as np
 import pytest
 
-from evenstep.core.trainer import TrainNow
+from evenstep.core import TrainNow
 from evenstep.errors import StateFileError
 from evenstep.predictors import PREDICTORS, make_predictor
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import InvalidSetting
-from evenstep.schemes import SCHEMES, Answer, Bsp, Ssp, make_scheme
+from evenstep.simulator.schemes import SCHEMES, Answer, Bsp, Ssp, make_scheme
 
 SPECS = ("bsp", "bsp:backups=1", "bsp:backups=3", "asp", "ssp", "ssp:bound=1", "flexrr")
 NUM_WORKERS = 5

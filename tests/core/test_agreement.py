@@ -4,10 +4,9 @@ from itertools import permutations
 
 import pytest
 
+from evenstep.core import Plan, frozen
 from evenstep.core.agreement import FAILED, KEPT_OUTCOMES, Agreements, Outcome
-from evenstep.core.arrays import frozen
 from evenstep.core.held_plans import KEPT, Held, Holding
-from evenstep.core.plan import Plan
 from evenstep.errors import OutOfTurn
 
 

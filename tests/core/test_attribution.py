@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from evenstep.core import Reports
 from evenstep.core.attribution import LONGEST_WAIT, Attribution
-from evenstep.core.report import Reports
 
 NAN = np.nan
 

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from evenstep.core import Report
 from evenstep.core.coordinator import InProcessCoordinator
 from evenstep.core.planner import Planner
-from evenstep.core.report import Report
 from evenstep.core.session import Session
 from evenstep.errors import InvalidReport, MembershipError, Unplanned
 from evenstep.policies import Proportional

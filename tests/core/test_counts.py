@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenstep.core.counts import deal_by_counts
+from evenstep.core.dealing import deal_by_counts
 
 sizes_lists = st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from evenstep.core import Plan
 from evenstep.core.held_plans import KEPT, CommonPlan, Held, mark_of, marks_of, newest_common
-from evenstep.core.plan import Plan
 
 
 def plan(number, *sizes):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from evenstep.core import Report
 from evenstep.core.planner import Planner
-from evenstep.core.report import Report
 from evenstep.core.session import HORIZON, Receipt, Session
 from evenstep.errors import InfeasibleLimits, InvalidReport
 from evenstep.policies import make_policy

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenstep.core.arrays import as_ints
-from evenstep.core.limits import UNLIMITED, Limits, check_feasible
+from evenstep.core import UNLIMITED, Limits, as_ints, check_feasible
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 
 

@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from evenstep.core.plan import Advice, Decision, Plan
+from evenstep.core import Advice, Decision, Plan
 
 
 def test_the_sizes_of_a_plan_cannot_be_changed():

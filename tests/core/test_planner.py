@@ -7,10 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED, Reports, TrainNow
 from evenstep.core.planner import Planner
-from evenstep.core.report import Reports
-from evenstep.core.trainer import TrainNow
 from evenstep.errors import (
     InfeasibleLimits,
     InvalidReport,

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenstep.core.limits import UNLIMITED
-from evenstep.core.report import Report, Reports, Usage
+from evenstep.core import UNLIMITED, Report, Reports, Usage
 from evenstep.errors import EvenstepError, InvalidReport, MembershipError
 
 NAN, INF = float("nan"), float("inf")

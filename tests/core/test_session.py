@@ -5,8 +5,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from evenstep.core import Report, Usage
 from evenstep.core.planner import Planner
-from evenstep.core.report import Report, Usage
 from evenstep.core.session import HORIZON, KEPT_PLANS, Receipt, Session
 from evenstep.errors import (
     EvenstepError,

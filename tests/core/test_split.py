@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.core.split import (
     makespan,
     split_affine,

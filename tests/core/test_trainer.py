@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from evenstep.core.trainer import TrainInBackground, TrainNow
+from evenstep.core import TrainInBackground, TrainNow
 from evenstep.predictors.ema import Ema
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from evenstep.jax.summing import Summing
+from evenstep.jax.collective import ProcessSum
 from tests.jax.setup import arrays_of, balanced, cycle, data, joined_batches, losses, net
 from tests.training.sequences import read_sequences
 
@@ -161,7 +161,7 @@ def test_a_worker_without_samples_adds_nothing_be_it_not_a_number(workers):
 
 def collectives():
     """Return how many collectives sum a gradient with the reports behind it."""
-    summing = Summing()
+    summing = ProcessSum()
     rows = [summing._row(np.ones((1, width), dtype=np.float32)) for width in (1000, 16)]
     return summing._sum.lower(*rows).compile().as_text().count(" all-reduce(")
 

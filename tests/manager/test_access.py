@@ -7,10 +7,10 @@ import pytest
 
 from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
 from evenstep.manager.access import parse_address
+from evenstep.manager.client_connection import MAX_REFUSED
+from evenstep.manager.connection import ServiceConnection, Where
+from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
-from evenstep.manager.line import Line, Where
-from evenstep.manager.peer import MAX_REFUSED
-from evenstep.manager.settings import Settings
 from tests.manager.managers import boundary, refused, running
 
 TOKEN = "correct-horse-battery-staple"
@@ -90,7 +90,7 @@ def test_files_of_tls_that_are_not_there_are_named(tmp_path):
 
 
 def test_nothing_is_answered_before_hello(manager):
-    line = Line.__new__(Line)
+    line = ServiceConnection.__new__(ServiceConnection)
     line._where, line._sequence = Where(manager.address), 0
     line._socket = line._connect(5.0)
     for call, arguments in (("status", {"job": ""}), ("renew", {})):
@@ -101,7 +101,7 @@ def test_nothing_is_answered_before_hello(manager):
 
 
 def test_connection_is_closed_after_too_many_refused_calls(manager):
-    line = Line(Where(manager.address), 5.0)
+    line = ServiceConnection(Where(manager.address), 5.0)
     for _ in range(MAX_REFUSED):
         with pytest.raises(Refused):
             line.call("renew", 5.0)
@@ -112,7 +112,7 @@ def test_connection_is_closed_after_too_many_refused_calls(manager):
 
 def test_number_of_jobs_is_limited():
     jobs = Jobs(max_jobs=2)
-    settings = Settings(workers=1, total=8)
+    settings = JobSettings(workers=1, total=8)
     for name in ("a", "b", "a"):
         jobs.create(name, settings)
     with pytest.raises(Exception, match="at most 2 jobs"):

@@ -6,9 +6,9 @@ import re
 from evenstep.manager import endpoint, wire
 from evenstep.manager.endpoint import Connection
 from evenstep.manager.idl import VERSION, types
+from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.service import Service
-from evenstep.manager.settings import Settings
 
 
 class Unread(asyncio.Transport):
@@ -43,7 +43,7 @@ def test_answer_may_be_large_but_answers_do_not_pile_up_unread(monkeypatch):
     monkeypatch.setattr(endpoint, "MAX_UNREAD", 2_000)
     jobs = Jobs()
     for i in range(50):
-        jobs.create(f"job-{i}", Settings(2, 8))
+        jobs.create(f"job-{i}", JobSettings(2, 8))
     transport = Unread()
 
     async def talk():
@@ -66,7 +66,7 @@ def test_job_in_trouble_does_not_stop_the_time_for_others(monkeypatch, caplog):
     now = 0.0
     jobs = Jobs()
     service = Service(jobs, lambda: now)
-    first, second = (jobs.create(name, Settings(1, 8)) for name in "ab")
+    first, second = (jobs.create(name, JobSettings(1, 8)) for name in "ab")
     second.join("w", 0, 5.0, now=0.0)
     monkeypatch.setattr(first, "expire", lambda now: 1 / 0)
     now = 6.0

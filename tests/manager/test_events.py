@@ -11,16 +11,15 @@ from typing import Any
 
 import pytest
 
-from evenstep.core.report import Report
+from evenstep.core import Report
 from evenstep.manager import events as events_module
-from evenstep.manager import web
+from evenstep.manager import http_server
 from evenstep.manager.events import EventStream
-from evenstep.manager.following import follow
+from evenstep.manager.http_routes import HttpRoutes, follow
+from evenstep.manager.http_server import HttpPort
 from evenstep.manager.job import Job
-from evenstep.manager.news import Happening, News
-from evenstep.manager.pages import Pages
-from evenstep.manager.settings import Settings
-from evenstep.manager.web import HttpPort
+from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.notifications import Notification, Notifications
 from tests.manager.managers import PATIENCE, boundary, running, said, until
 from tests.manager.test_metrics import figures
 
@@ -140,7 +139,7 @@ def test_recovered_state_is_told(tmp_path):
 
 
 def a_happening(text=""):
-    return Happening("created", "j", details={"text": text})
+    return Notification("created", "j", details={"text": text})
 
 
 def kinds_of(texts):
@@ -148,9 +147,9 @@ def kinds_of(texts):
 
 
 def test_follower_that_never_reads_is_cut_off_and_others_are_served(monkeypatch):
-    monkeypatch.setattr(web, "PATIENCE", 1.0)
+    monkeypatch.setattr(http_server, "PATIENCE", 1.0)
     events = EventStream()
-    pages = Pages(lambda: pytest.fail("no metrics"), lambda: None, events)
+    pages = HttpRoutes(lambda: pytest.fail("no metrics"), lambda: None, events)
     port = HttpPort(pages.respond)
 
     async def connect(url, room=None):
@@ -233,10 +232,10 @@ def test_number_from_a_clock_that_was_ahead_replays_what_is_kept():
 def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(monkeypatch):
     monkeypatch.setattr(events_module, "MAX_ENTRIES", 50)
     moments = iter(range(1_000_000))
-    monkeypatch.setattr("evenstep.manager.course.time.monotonic", lambda: 0.1 * next(moments))
-    events, news = EventStream(), News()
+    monkeypatch.setattr("evenstep.manager.job_history.time.monotonic", lambda: 0.1 * next(moments))
+    events, news = EventStream(), Notifications()
     news.listen(events.hear)
-    job = Job("j", Settings(2, 60, "even"), news=news)
+    job = Job("j", JobSettings(2, 60, "even"), news=news)
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0)
     for k in range(100):
@@ -253,9 +252,9 @@ def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(mon
 def test_figures_are_of_one_iteration_where_a_device_is_measured_late(monkeypatch):
     monkeypatch.setattr(events_module, "INTERVAL", 0.0)
     monkeypatch.setattr(events_module, "INTERVAL_PER_WORKER", 0.0)
-    events, news = EventStream(), News()
+    events, news = EventStream(), Notifications()
     news.listen(events.hear)
-    job = Job("j", Settings(2, 60, "even"), news=news)
+    job = Job("j", JobSettings(2, 60, "even"), news=news)
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0)
     for k in range(6):
@@ -269,7 +268,7 @@ def test_figures_are_of_one_iteration_where_a_device_is_measured_late(monkeypatc
 
 
 def test_listener_that_fails_harms_nobody(caplog):
-    news, heard = News(), []
+    news, heard = Notifications(), []
 
     def fail(happening):
         raise RuntimeError("on purpose")

@@ -8,15 +8,15 @@ import pytest
 from evenstep.core.agreement import FAILED
 from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
 from evenstep.manager.job import Job
-from evenstep.manager.saved import Learned
-from evenstep.manager.settings import Settings
+from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.job_store import LearnedState
 from tests.manager.managers import said
 
 EMA = ("proportional", "ema")
 
 
 def job_of(*workers, total=60, lease=5.0, policy=EMA[0]):
-    job = Job("j", Settings(len(workers), total, policy, EMA[1]))
+    job = Job("j", JobSettings(len(workers), total, policy, EMA[1]))
     for worker in workers:
         job.join(worker, 0, lease, now=0.0)
     return job
@@ -30,7 +30,7 @@ def close(job, iteration, now=0.0, **speeds):
 
 
 def test_job_begins_when_all_have_joined_and_early_reports_are_kept():
-    job = Job("j", Settings(2, 60, *EMA))
+    job = Job("j", JobSettings(2, 60, *EMA))
     job.join("w10", 0, 5.0, now=0.0)
     job.report(said("w10", 0), None, now=0.0)
     assert job.session is None and job.plan_for(0) is None
@@ -80,7 +80,7 @@ def test_name_is_taken_while_connected_only():
 
 
 def test_client_that_comes_back_takes_its_own_place():
-    job = Job("j", Settings(1, 60, *EMA))
+    job = Job("j", JobSettings(1, 60, *EMA))
     job.join("a", 0, 5.0, now=0.0, instance="x")
     for stranger in ("", "y"):
         with pytest.raises(NameTaken):
@@ -157,8 +157,8 @@ def test_what_was_learned_about_all_outlives_their_leaving():
 
 
 def test_what_cannot_be_used_does_not_keep_a_run_from_beginning():
-    job = Job("j", Settings(2, 60, *EMA))
-    job._learned = Learned(("a", "b"), {})
+    job = Job("j", JobSettings(2, 60, *EMA))
+    job._learned = LearnedState(("a", "b"), {})
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0)
     assert close(job, 0, a=None, b=None) == [30, 30]
@@ -181,7 +181,7 @@ def test_agreement_is_settled_when_the_missing_one_leaves():
 
 @pytest.mark.parametrize("back", [False, True])
 def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(back):
-    job = Job("j", Settings(2, 60, *EMA))
+    job = Job("j", JobSettings(2, 60, *EMA))
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0, instance=worker)
     job.agree("a", 3, 5, now=0.0)
@@ -206,7 +206,7 @@ def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(
 )
 def test_settings_are_checked(values, rule):
     with pytest.raises(InvalidSetting, match=rule):
-        Settings(**{"workers": 2, "total": 8, **values})
+        JobSettings(**{"workers": 2, "total": 8, **values})
 
 
 def test_memory_does_not_grow_with_the_iterations():

@@ -5,12 +5,12 @@ import math
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from evenstep.core.report import Reports
-from evenstep.manager.course import BUCKETS, Course
+from evenstep.core import Reports
+from evenstep.manager.job_history import BUCKETS, JobHistory
+from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.metrics import render
 from evenstep.manager.service import Service
-from evenstep.manager.settings import Settings
 from evenstep.manager.snapshot import snapshot_of
 from tests.manager.managers import boundary, said, until
 
@@ -82,9 +82,9 @@ def test_openmetrics_is_given_to_who_asks_and_nonsense_is_harmless(manager):
 
 def test_decisions_are_counted_by_how_long_they_took(monkeypatch):
     moments = iter([0.0, BUCKETS[2], 10.0, 11.5])
-    monkeypatch.setattr("evenstep.manager.course.time.perf_counter", lambda: next(moments))
-    course = Course()
-    planner = Settings(2, 8, "even").planner(["a", "b"])
+    monkeypatch.setattr("evenstep.manager.job_history.time.perf_counter", lambda: next(moments))
+    course = JobHistory()
+    planner = JobSettings(2, 8, "even").planner(["a", "b"])
     for k in range(2):
         course.decide(planner, Reports.silent(k, 2))
     assert course.decisions[2] == course.decisions[-1] == 1
@@ -94,10 +94,10 @@ def test_decisions_are_counted_by_how_long_they_took(monkeypatch):
 
 def test_job_that_nobody_works_on_is_only_counted_and_what_is_unknown_left_out():
     jobs = Jobs()
-    jobs.create("idle", Settings(1, 8))
-    gathering = jobs.create("gathering", Settings(2, 8))
+    jobs.create("idle", JobSettings(1, 8))
+    gathering = jobs.create("gathering", JobSettings(2, 8))
     gathering.join("a", 0, 5.0, now=0.0)
-    begun = jobs.create("begun", Settings(2, 8))
+    begun = jobs.create("begun", JobSettings(2, 8))
     for worker in "ab":
         begun.join(worker, 0, 5.0, now=0.0)
     for worker in "ab":
@@ -116,7 +116,7 @@ def test_labels_are_escaped():
     jobs = Jobs()
     odd = 'a"b\\c\nd'
     # Names that the manager takes need no escaping; this is what keeps it so.
-    jobs._jobs[odd] = job = jobs.create("x", Settings(1, 8))
+    jobs._jobs[odd] = job = jobs.create("x", JobSettings(1, 8))
     job.name = odd
     job.join("w", 0, 5.0, now=0.0)
     seen = figures(render(snapshot_of(Service(jobs, lambda: 0.0)))[0].decode())

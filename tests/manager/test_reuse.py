@@ -8,9 +8,9 @@ import pytest
 
 from evenstep.errors import InvalidSetting, Refused, UnknownJob
 from evenstep.manager.job import Job
+from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.job_store import LearnedState, load_all, save
 from evenstep.manager.jobs import Jobs
-from evenstep.manager.saved import Learned, load_all, save
-from evenstep.manager.settings import Settings
 from evenstep.predictors import learned as networks
 from tests.manager.managers import boundary, running, said, until
 
@@ -46,7 +46,7 @@ def adopt_training(job, speeds, prefix="predictor"):
 
 def parameters(learned, prefix="predictor"):
     """Return the networks that were trained on each worker's own samples, or None."""
-    assert isinstance(learned, Learned)
+    assert isinstance(learned, LearnedState)
     own = learned.state[f"{prefix}.models.own"]
     return learned.state[f"{prefix}.models.parameters"].tolist() if own.all() else None
 
@@ -102,10 +102,10 @@ def test_reuse_must_come_with_settings(manager, job):
 
 def test_predictor_with_other_settings_is_refused():
     jobs = Jobs()
-    run_job(jobs.create("a", Settings(1, 60, **NARX)), 2, {"w": 10.0})
+    run_job(jobs.create("a", JobSettings(1, 60, **NARX)), 2, {"w": 10.0})
     other = {**NARX, "predictor": "narx:start=30,history=2000"}
     with pytest.raises(InvalidSetting, match=r"settings of narx:start=30,retrain"):
-        jobs.create("b", Settings(1, 60, **other), reuse="a")
+        jobs.create("b", JobSettings(1, 60, **other), reuse="a")
     with pytest.raises(UnknownJob):
         jobs.find("b")
 
@@ -118,7 +118,7 @@ def test_inherited_networks_outlive_a_manager_that_is_killed_before_the_first_ru
     tmp_path, predictor, prefix, enough
 ):
     jobs, speeds = Jobs(), {"a": 10.0, "b": 30.0}
-    settings = Settings(2, 60, "proportional", predictor)
+    settings = JobSettings(2, 60, "proportional", predictor)
     job = jobs.create("first", settings)
     run_job(job, enough, speeds)
     adopt_training(job, speeds, prefix)
@@ -168,7 +168,7 @@ def test_rounds_go_on_while_a_training_does_and_a_lost_one_begins_again(tmp_path
         return train(*arguments)
 
     monkeypatch.setattr(networks, "_train", slow)
-    job = Job("j", Settings(2, 60, **NARX))
+    job = Job("j", JobSettings(2, 60, **NARX))
     run_job(job, ENOUGH + 100, speeds)
     assert job.iteration == ENOUGH + 100
     assert parameters(job.knowledge) is None

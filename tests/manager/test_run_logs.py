@@ -11,22 +11,22 @@ import pytest
 
 from evenstep import runlog
 from evenstep.cli.main import main
-from evenstep.core.report import Report
+from evenstep.core import Report
 from evenstep.manager import job_log, run_logs
 from evenstep.manager.job import Job
-from evenstep.manager.news import News
+from evenstep.manager.job_settings import JobSettings, safe_name
+from evenstep.manager.notifications import Notifications
 from evenstep.manager.run_logs import RunLogs
-from evenstep.manager.settings import Settings, safe_name
 from tests.manager.managers import boundary, running, said, until
 
-SETTINGS = Settings(2, 60, "proportional", "ema")
+SETTINGS = JobSettings(2, 60, "proportional", "ema")
 
 
 class Course:
     """A job without a network whose boundaries go to run logs in a folder."""
 
     def __init__(self, folder, *workers):
-        news = News()
+        news = Notifications()
         self.logs = RunLogs(folder, lambda name: SETTINGS)
         news.listen(self.logs.hear)
         self.job = Job("j", SETTINGS, news=news)

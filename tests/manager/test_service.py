@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
-from evenstep.manager.line import MANAGER, Line, Where
+from evenstep.manager.connection import MANAGER, ServiceConnection, Where
 from tests.manager.managers import boundary, refused, running, said, together, until
 
 
@@ -114,7 +114,7 @@ def test_manager_has_more_connections_than_a_process_is_given_at_first(tmp_path)
         "from evenstep.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     with running(log=tmp_path / "log", code=code) as manager:
-        lines = [Line(Where(manager.address), 5.0) for _ in range(80)]
+        lines = [ServiceConnection(Where(manager.address), 5.0) for _ in range(80)]
         for line in lines:
             assert line.call("status", 5.0, job="") == []
             line.close()
@@ -144,7 +144,7 @@ def test_two_workers_with_one_name_are_refused_while_the_first_is_connected(mana
 
 
 def test_worker_of_another_job_is_refused_on_a_line_that_is_taken(manager, job):
-    line = Line(Where(manager.address), 5.0)
+    line = ServiceConnection(Where(manager.address), 5.0)
     types = _types()
     settings = types.Settings(workers=1, total=8)
 
@@ -160,7 +160,7 @@ def test_worker_of_another_job_is_refused_on_a_line_that_is_taken(manager, job):
 
 
 def test_call_without_a_worker_is_refused(manager):
-    line = Line(Where(manager.address), 5.0)
+    line = ServiceConnection(Where(manager.address), 5.0)
     for name in ("renew", "leave"):
         with pytest.raises(Refused, match="join first") as refused:
             line.call(name, 5.0)
@@ -176,7 +176,7 @@ def _types():
 
 def test_unknown_version_gets_a_clear_answer(manager):
     with pytest.raises(Refused, match="speaks version 1, got 99") as refused:
-        Line(Where(manager.address), 5.0, replace(MANAGER, version=99))
+        ServiceConnection(Where(manager.address), 5.0, replace(MANAGER, version=99))
     assert refused.value.problem == "VERSION"
 
 

@@ -11,8 +11,7 @@ from mxnet import autograd, gluon
 from evenstep.errors import InvalidSetting, OutOfTurn
 from evenstep.measure.timer import HostTimer
 from evenstep.mxnet import Balancer, DealtIter
-from evenstep.mxnet.carrier import FIRST_ROWS, Carrier
-from evenstep.mxnet.store_meeting import StoreMeeting
+from evenstep.mxnet.collective import FIRST_ROWS, RowCarrier, StoreCollective
 from evenstep.runlog import read
 from evenstep.training.epochs import Epochs
 from tests.mxnet import tasks
@@ -233,13 +232,13 @@ def test_a_store_that_has_an_optimizer_keeps_it():
 
 
 def test_workers_tell_each_other_numbers_to_the_bit():
-    meeting = StoreMeeting(mx.kvstore.create("local"))
+    meeting = StoreCollective(mx.kvstore.create("local"))
     row = np.array([np.pi, -1e-300, 2.0**60 + 2**10, np.inf, 0.0])
     assert meeting.everybody(row).tolist() == [row.tolist()]
 
 
 def test_servers_leave_rows_as_they_are_and_know_parameters_by_their_order():
-    carrier = Carrier(mx.optimizer.SGD(learning_rate=0.5, param_idx2name={3: "bias"}), first=20)
+    carrier = RowCarrier(mx.optimizer.SGD(learning_rate=0.5, param_idx2name={3: "bias"}), first=20)
     carrier.optimizer.set_lr_mult({"bias": 10})
     rows, weight = mx.nd.zeros(2), mx.nd.zeros(2)
     carrier.update_multi_precision(FIRST_ROWS, rows, mx.nd.array([1, 2]), None)

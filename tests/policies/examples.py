@@ -9,16 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.core.arrays import Floats, Ints, as_floats, as_ints
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Decision
-from evenstep.core.report import Reports
-from evenstep.core.view import View
-from evenstep.engines.planners import BalancedPlanner
-from evenstep.engines.simulation import Setup
-from evenstep.engines.virtual import VirtualEngine
+from evenstep.core import Decision, Floats, Ints, Limits, Reports, View, as_floats, as_ints
 from evenstep.policies import Policy
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.engine.planners import BalancedPlanner
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.engine.virtual import VirtualEngine
 
 
 def view_of(

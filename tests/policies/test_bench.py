@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.policies import EqualFinish, EveryN
-from evenstep.policies.bench import Bench
+from evenstep.policies.equal_finish import Bench
 from tests.figures import numbers_in
 from tests.policies.examples import play, sizes_of, view_of
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from evenstep.clusters.cluster import Cluster
-from evenstep.clusters.file.load import load_cluster
-from evenstep.engines.simulation import Setup
-from evenstep.manager.settings import Settings as JobSettings
+from evenstep.manager.job_settings import JobSettings as JobSettings
 from evenstep.policies.default import default_policy
 from evenstep.predictors import BestOf
-from evenstep.training.making import make_loop
-from evenstep.training.meeting import Alone
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.file.load import load_cluster
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.training.collective import Alone
+from evenstep.training.loop_setup import make_loop
 from evenstep.training.settings import choose_policy, choose_predictor
 
 

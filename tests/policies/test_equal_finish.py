@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from evenstep.clusters.scenarios import gpu, make_scenario
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.errors import InvalidSetting
 from evenstep.policies import EqualFinish
+from evenstep.simulator.clusters.scenarios import gpu, make_scenario
 from tests.figures import numbers_in
 from tests.policies.examples import Run, play, sizes_of, view_of
 

@@ -1,6 +1,6 @@
 """`even` is plain BSP."""
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.policies import Even
 from tests.policies.examples import view_of
 

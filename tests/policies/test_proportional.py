@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Advice
+from evenstep.core import Advice, Limits
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Proportional
 from tests.policies.examples import view_of

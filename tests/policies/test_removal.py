@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Advice
+from evenstep.core import Advice, Limits
 from evenstep.core.split import makespan, split_affine
 from evenstep.policies.removal import WORTHWHILE, advise_removal
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Static, make_policy
 from tests.policies.examples import view_of

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from evenstep.clusters.scenarios import gpu, make_scenario
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Advice
+from evenstep.core import Advice, Limits
 from evenstep.errors import InvalidSetting
 from evenstep.policies import Stepwise
 from evenstep.policies.stepwise import FAST, FINE
+from evenstep.simulator.clusters.scenarios import gpu, make_scenario
 from tests.policies.examples import Run, play, sizes_of, view_of
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.errors import InfeasibleLimits
 from evenstep.policies import EqualFinish, Even, ObserveOnly, Proportional, WholeGranules
 from evenstep.policies.whole_granules import cut_short

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from evenstep.core.limits import Limits
-from evenstep.core.plan import Advice, Decision
+from evenstep.core import Advice, Decision, Limits
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies import (
     POLICIES,

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.trainer import TrainNow
+from evenstep.core import TrainNow
 
 QUICK: dict[str, Any] = {"start": 60, "retrain": 40, "history": 120}
 """Settings with which a training comes soon and takes little."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from evenstep.clusters.conditions import Conditions, Environment
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.core.trainer import TrainNow
-from evenstep.engines.planners import BalancedPlanner
-from evenstep.engines.simulation import Setup
-from evenstep.engines.virtual import VirtualEngine
+from evenstep.core import TrainNow
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors import BestOf, Ema, Median, make_predictor
+from evenstep.simulator.clusters.conditions import Conditions, Environment
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.planners import BalancedPlanner
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.engine.virtual import VirtualEngine
 
 FULL = np.ones(2)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.predictors.fitting import Samples, fit, set_aside
+from evenstep.predictors.fitting import TrainingSamples, fit, set_aside
 from evenstep.predictors.networks import FeedForward
 
 NETWORK = FeedForward(num_inputs=2, hidden=3)
@@ -17,7 +17,7 @@ def make_samples(num_workers=3, num_samples=200, noise=0.0, seed=0):
     targets = NETWORK.output(truth, inputs) + noise * rng.standard_normal(inputs.shape[:2])
     known = np.ones(targets.shape, dtype=bool)
     aside = np.broadcast_to(set_aside(num_samples), targets.shape)
-    return Samples(inputs, targets, known, aside), truth
+    return TrainingSamples(inputs, targets, known, aside), truth
 
 
 def start_of(num_workers, seed=1):
@@ -40,7 +40,9 @@ def test_fit_finds_what_a_network_of_its_form_says():
 def test_noise_is_not_learned():
     samples, truth = make_samples(noise=0.1)
     fitted = fit(NETWORK, start_of(3), samples, patience=10)
-    without = Samples(samples.inputs, NETWORK.output(truth, samples.inputs), *[samples.known] * 2)
+    without = TrainingSamples(
+        samples.inputs, NETWORK.output(truth, samples.inputs), *[samples.known] * 2
+    )
     assert (rms(fitted.parameters, without) < 0.05).all()
 
 
@@ -70,7 +72,9 @@ def test_samples_set_aside_decide_which_parameters_are_the_best():
     start = start_of(3)
     # Whatever is learned from the others, these say that the start was right.
     targets = np.where(samples.aside, NETWORK.output(start, samples.inputs), samples.targets)
-    fitted = fit(NETWORK, start, Samples(samples.inputs, targets, samples.known, samples.aside))
+    fitted = fit(
+        NETWORK, start, TrainingSamples(samples.inputs, targets, samples.known, samples.aside)
+    )
     np.testing.assert_array_equal(fitted.parameters, start)
 
 
@@ -81,7 +85,9 @@ def test_numbers_of_unknown_samples_do_not_matter():
     for filler in (np.nan, 5.0):
         inputs = np.where(known[:, :, None], samples.inputs, filler)
         targets = np.where(known, samples.targets, filler)
-        results.append(fit(NETWORK, start_of(3), Samples(inputs, targets, known, samples.aside)))
+        results.append(
+            fit(NETWORK, start_of(3), TrainingSamples(inputs, targets, known, samples.aside))
+        )
     np.testing.assert_array_equal(results[0].parameters, results[1].parameters)
     np.testing.assert_array_equal(results[0].steps, results[1].steps)
 
@@ -90,7 +96,9 @@ def test_worker_without_a_known_sample_keeps_its_start():
     samples, _ = make_samples()
     known = samples.known & (np.arange(3) != 1)[:, None]
     start = start_of(3)
-    fitted = fit(NETWORK, start, Samples(samples.inputs, samples.targets, known, samples.aside))
+    fitted = fit(
+        NETWORK, start, TrainingSamples(samples.inputs, samples.targets, known, samples.aside)
+    )
     np.testing.assert_array_equal(fitted.parameters[1], start[1])
     assert fitted.steps[1] == 3
 
@@ -123,7 +131,10 @@ def test_spikes_count_less_than_their_square():
     spiked = np.random.default_rng(3).random(samples.targets.shape) < 0.03
     targets = np.where(spiked, samples.targets + 3.0, samples.targets)
     fitted = fit(
-        NETWORK, truth, Samples(samples.inputs, targets, samples.known, samples.aside), hold=1.0
+        NETWORK,
+        truth,
+        TrainingSamples(samples.inputs, targets, samples.known, samples.aside),
+        hold=1.0,
     )
     assert (rms(fitted.parameters, samples) < 0.06).all()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import InvalidSetting
-from evenstep.predictors.history import CPU, MEMORY, SPEED, History
+from evenstep.predictors.record import CPU, MEMORY, SPEED, History
 
 NAN = float("nan")
 

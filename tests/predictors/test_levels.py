@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evenstep.predictors.levels import Levels
+from evenstep.predictors.learned import Levels
 
 TRUE = np.array([True])
 

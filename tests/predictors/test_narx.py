@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenstep.clusters.scenarios import make_scenario
 from evenstep.errors import InvalidSetting
 from evenstep.predictors.ema import Ema
-from evenstep.predictors.history import SPEED
 from evenstep.predictors.narx import make_narx
+from evenstep.predictors.record import SPEED
+from evenstep.simulator.clusters.scenarios import make_scenario
 from tests.predictors.examples import QUICK, assert_same_state, follow_cpu, observe_all, teach
 
 FULL_SPEEDS = [60.0, 90.0, 31.0, 115.0]

@@ -11,9 +11,8 @@ from typing import Any
 import torch.distributed as dist
 
 import evenstep
+from evenstep.core import Plan, Report
 from evenstep.core.held_plans import Held
-from evenstep.core.plan import Plan
-from evenstep.core.report import Report
 from evenstep.errors import Unplanned
 from evenstep.manager.client import ManagerClient
 from evenstep.pytorch import Balancer

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, TensorDataset
 
-from evenstep.core.report import Reports
+from evenstep.core import Reports
 from evenstep.pytorch import Balancer
 from tests.training.cycle import Cycle as Cycle
 from tests.training.cycle import cycle as cycle

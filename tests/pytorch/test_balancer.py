@@ -17,11 +17,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
 
 from evenstep import runlog
-from evenstep.core.plan import Decision
+from evenstep.core import Decision
 from evenstep.errors import DivergedPlans
 from evenstep.measure.timer import HostTimer
 from evenstep.pytorch import Balancer
-from evenstep.training.own_boundary import OwnBoundary
+from evenstep.training.local_planning import LocalPlanning
 from tests.pytorch.setup import (
     Indices,
     balanced,
@@ -172,7 +172,7 @@ def behind(num_iterations):
     table = [(1, 11), (2, 10), (3, 9), (4, 8), (5, 7)]
     with balanced(12, policy=cycle(*table)) as balancer:
         boundary = balancer._loop._boundary
-        assert isinstance(boundary, OwnBoundary)
+        assert isinstance(boundary, LocalPlanning)
         balancer._loop._lag = boundary.core.delay = 1
         noted = note_reports(balancer)
         sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]

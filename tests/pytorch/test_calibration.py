@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset, IterableDataset
 
-from evenstep.pytorch.calibration import Line, fit_line, sizes_around
+from evenstep.pytorch.calibration import FittedLine, fit_line, sizes_around
 from tests.pytorch.setup import FEATURES, Indices, net
 from tests.pytorch.sharding import shard, sharded
 
@@ -225,9 +225,9 @@ def test_calibration_that_fails_on_one_worker_fails_on_all(workers):
     ("times", "line"),
     [
         # Times that fall: at least a twentieth of t / x.
-        ([9.0, 9.0, 6.0], Line(8 - 4 * 0.1, 0.1)),
+        ([9.0, 9.0, 6.0], FittedLine(8 - 4 * 0.1, 0.1)),
         # More than proportional: through the origin.
-        ([1.0, 8.0, 15.0], Line(0.0, 2.0)),
+        ([1.0, 8.0, 15.0], FittedLine(0.0, 2.0)),
     ],
 )
 def test_line_neither_falls_nor_starts_below_zero(times, line):

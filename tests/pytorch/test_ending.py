@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.handed import _MOMENT, Handed
-from evenstep.pytorch.hooking import _Kept
+from evenstep.pytorch.comm_hook import _Kept
+from evenstep.pytorch.inflight import _MOMENT, InflightTensors
 from evenstep.training.loop import Loop
 from tests.pytorch.setup import data, net
 
@@ -27,7 +27,7 @@ class Thing:
 
 
 def test_waits_until_nothing_handed_is_held_any_more():
-    handed = Handed()
+    handed = InflightTensors()
     things = [handed.watch(Thing()) for _ in range(3)]
     assert not handed.wait(patience=0.01)
     timer = threading.Timer(0.05, things.clear)
@@ -38,7 +38,7 @@ def test_waits_until_nothing_handed_is_held_any_more():
 
 
 def test_holds_nothing_of_what_was_handed_itself():
-    handed = Handed()
+    handed = InflightTensors()
     for _ in range(1000):
         handed.watch(Thing())
     assert handed.wait(patience=0)
@@ -50,7 +50,7 @@ def test_at_exit_threads_that_nobody_watches_get_a_moment(monkeypatch):
     slept: list[float] = []
     monkeypatch.setattr(atexit, "register", at_exit.append)
     monkeypatch.setattr(time, "sleep", slept.append)
-    Handed().watch(Thing())
+    InflightTensors().watch(Thing())
     at_exit[0]()
     assert slept == [_MOMENT]
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from evenstep.pytorch.handed import Handed
+from evenstep.pytorch.inflight import InflightTensors
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 locks by itself")
 
@@ -24,7 +24,7 @@ def hold(thing: list[Thing], let_go: threading.Event) -> None:
 
 
 def test_fork_waits_until_what_was_handed_over_is_let_go_of():
-    handed, let_go = Handed(), threading.Event()
+    handed, let_go = InflightTensors(), threading.Event()
     things = [handed.watch(Thing())]
     holder = threading.Thread(target=hold, args=(things, let_go))
     holder.start()
@@ -37,7 +37,7 @@ def test_fork_waits_until_what_was_handed_over_is_let_go_of():
 
 
 def test_fork_does_not_wait_for_ever():
-    handed = Handed()
+    handed = InflightTensors()
     thing = handed.watch(Thing())
     child = os.fork()
     if child == 0:

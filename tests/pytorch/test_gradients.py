@@ -11,7 +11,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.core.arrays import frozen
+from evenstep.core import frozen
 from evenstep.pytorch import Balancer
 from evenstep.training.share import Share
 from tests.pytorch.setup import (

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
+from evenstep.core import Plan
 from evenstep.core.held_plans import Held
-from evenstep.core.plan import Plan
 from tests.manager.managers import running, until
 from tests.pytorch.managed import SPEEDS, TOTAL, Lossy, Scripted, connect, managed, trained
 from tests.pytorch.setup import balanced

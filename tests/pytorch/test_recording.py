@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from evenstep import runlog
+from evenstep.core import Reports
 from evenstep.core.planner import Planner
-from evenstep.core.report import Reports
 from evenstep.policies import Even
-from evenstep.training.recording import make_recorder
+from evenstep.training.recorder import make_recorder
 
 
 class Remembering:

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from evenstep.training.own_boundary import OwnBoundary
+from evenstep.training.local_planning import LocalPlanning
 from tests.pytorch.setup import Indices, balanced, exchange
 from tests.pytorch.test_balancer import Emulated
 
@@ -76,7 +76,7 @@ def predictions(state, names):
             exchange(balancer)
         balancer.state_dict()
         boundary = balancer._loop._boundary
-        assert isinstance(boundary, OwnBoundary)
+        assert isinstance(boundary, LocalPlanning)
         reports = boundary.account.last_reports
         assert reports is not None
         return reports.speeds

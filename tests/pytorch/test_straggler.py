@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch.distributed as dist
 
-from evenstep.core.plan import Advice, Plan
+from evenstep.core import Advice, Plan
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.straggler import check_straggler
-from evenstep.training.own_boundary import StragglerWatch
+from evenstep.training.local_planning import StragglerWatch
 from tests.pytorch.setup import balanced, data, model_of
 from tests.pytorch.test_balancer import Emulated
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.memory import BatchLimit
+from evenstep.pytorch.batch_limit import BatchLimit
 from tests.pytorch.setup import (
     balanced,
     cycle,

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import TensorDataset
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.local_loader import LocalLoader

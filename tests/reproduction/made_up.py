@@ -1,6 +1,6 @@
 """Trainings with made-up figures, to ask claims of."""
 
-from evenstep.engines.comparison import Comparison
+from evenstep.simulator.engine.comparison import Comparison
 from reproduction.end_to_end import (
     ALG_2,
     ASP,

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from evenstep.clusters.cluster_a import KINDS
-from evenstep.clusters.named import make_cluster
-from evenstep.engines.simulation import Setup
-from evenstep.workloads import NUM_TRAINING
+from evenstep.simulator.clusters.cluster_a import KINDS
+from evenstep.simulator.clusters.registry import make_cluster
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.workloads import NUM_TRAINING
 from reproduction.experiments import (
     cpu_curve,
     gpu_curve,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from evenstep.workloads.named import make_workload
+from evenstep.simulator.workloads.registry import make_workload
 from reproduction import end_to_end
 from reproduction.end_to_end import BSP, EVERYTHING, FULL, MODELS, TARGETS, trainings
 from reproduction.experiment import Settings

@@ -10,7 +10,7 @@ from threading import BrokenBarrierError
 import numpy as np
 import pytest
 
-from evenstep.core.predictor import Trainable
+from evenstep.core import Trainable
 from evenstep.errors import EvenstepError
 from evenstep.manager.client import ManagerClient
 from evenstep.predictors import make_predictor

@@ -12,10 +12,10 @@ import numpy as np
 import psutil
 import pytest
 
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.simulation import Setup
 from evenstep.errors import EvenstepError
-from evenstep.workloads import NUM_TRAINING
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.workloads import NUM_TRAINING
 from reproduction.four_gpus import OURS, PAPERS
 from reproduction.netns.isolation import NEEDS
 from reproduction.netns.results import ROUNDING, for_real
@@ -116,7 +116,7 @@ def test_policy_that_does_not_exist_is_named(in_netns):
 @pytest.fixture
 def endless(in_netns):
     """A process that follows a run without end, and all processes that came of it."""
-    code = "from evenstep.engines.simulation import Setup\n"
+    code = "from evenstep.simulator.engine.simulation import Setup\n"
     code += "from reproduction.netns.run import run_in_netns as follow\n"
     code += f"follow(Setup('equal_finish'), {ENDLESS}, 1)"
     outer = subprocess.Popen(

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from thriftpy2.thrift import TMessageType
 
-from evenstep.clusters.scenarios import make_scenario
-from evenstep.engines.replica import Replica
-from evenstep.engines.simulation import Setup
 from evenstep.errors import Refused
 from evenstep.manager import wire
-from evenstep.manager.peer import Peer
-from evenstep.workloads.named import make_workload
+from evenstep.manager.client_connection import ClientConnection
+from evenstep.simulator.clusters.scenarios import make_scenario
+from evenstep.simulator.engine.replica import Replica
+from evenstep.simulator.engine.simulation import Setup
+from evenstep.simulator.workloads.registry import make_workload
 from reproduction.netns.flat import pack, unpack
 from reproduction.netns.idl import PARAMETER_SERVER, types
 from reproduction.netns.results import ROUNDING
@@ -95,7 +95,7 @@ class Caller:
     def __init__(self, service):
         self._service = service
         self.answers: list[bytes] = []
-        self.peer = Peer(self.answers.append, lambda: None)
+        self.peer = ClientConnection(self.answers.append, lambda: None)
 
     def call(self, name, **arguments):
         """Make a call, and return the result, or None while there is no answer."""

@@ -6,8 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from evenstep.clusters.scenarios import make_scenario
 from evenstep.errors import InvalidSetting
+from evenstep.simulator.clusters.scenarios import make_scenario
 from reproduction.network import BandwidthChange, Network, connect
 
 CLUSTER = make_scenario("G", noisy=False)

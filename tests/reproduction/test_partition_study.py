@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import partitions
-from evenstep.workloads.digits import mlp_digits
+from evenstep.simulator.workloads.digits import mlp_digits
 from reproduction.partition_study import CASES, Study, train
 
 

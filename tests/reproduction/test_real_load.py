@@ -12,8 +12,8 @@ import numpy as np
 import psutil
 import pytest
 
-from evenstep.measure.load import usable_cores
 from evenstep.predictors.narx import make_narx
+from evenstep.simulator.load.load import usable_cores
 from reproduction import real_load, real_load_run
 from reproduction.experiment import Settings
 from reproduction.parts import Parts
@@ -91,7 +91,7 @@ def test_best_that_can_be_is_told_by_what_both_workers_get():
 
 
 def test_machines_are_those_whose_load_changes_most():
-    from evenstep.clusters.cluster_b import usage_trace
+    from evenstep.simulator.clusters.cluster_b import usage_trace
 
     chosen = [np.std(usage_trace(name).cpu) for name in changing_machines()]
     others = [np.std(usage_trace(f"m4.2xlarge-{i}").cpu) for i in range(17)]

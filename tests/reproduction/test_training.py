@@ -1,6 +1,6 @@
 """Figures of trainings over each other, and trainings that are taken up again."""
 
-from evenstep.engines.comparison import Comparison
+from evenstep.simulator.engine.comparison import Comparison
 from reproduction.parts import NO_PARTS, Parts
 from reproduction.training import Trained, over, train
 

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from evenstep.clusters.named import make_cluster
+from evenstep.simulator.clusters.registry import make_cluster
 from reproduction.four_gpus import OURS, PAPERS
 from tests.reproduction.tables import column, shapes
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from evenstep.clusters.cluster_b import HOUR, LEVEL, usage_trace
-from evenstep.engines.comparison import Comparison
-from evenstep.engines.contenders import parse_contenders
+from evenstep.simulator.clusters.cluster_b import HOUR, LEVEL, usage_trace
+from evenstep.simulator.engine.comparison import Comparison
+from evenstep.simulator.engine.scheme_specs import parse_scheme_specs
 from reproduction.parts import Parts
 from reproduction.scheme_times import Timed, over, time_schemes, window_after
 from reproduction.window import Window
@@ -57,14 +57,14 @@ def test_all_schemes_have_the_same_seconds(tmp_path):
 
 
 def test_run_goes_on_until_the_window_is_over():
-    (bsp,) = parse_contenders("bsp")
+    (bsp,) = parse_scheme_specs("bsp")
     times = SMALL.times(bsp, 0, until=3.0)
     assert times[-2] < 3.0 <= times[-1]
 
 
 def test_window_begins_when_the_slowest_seed_has_learned():
     window = window_after(SMALL, NARX, 30, (0, 1), LEVEL)
-    _, narx = parse_contenders(NARX)
+    _, narx = parse_scheme_specs(NARX)
     learned = [SMALL.times(narx, seed, until=60.0)[29] for seed in (0, 1)]
     assert window.start % 60 == 0
     assert window.start - 60 < max(learned) <= window.start

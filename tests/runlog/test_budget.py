@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from evenstep import runlog
+from evenstep.insight.thinning import median
 from evenstep.runlog import Event, Record
 from evenstep.runlog import reader as reader_module
-from evenstep.runlog.thinning import median
 from tests.runlog.examples import full_row, header, text_of
 
 COUNT = 3000

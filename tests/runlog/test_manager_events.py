@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from evenstep import Report, Usage, runlog
-from evenstep.dashboard.managed import Managed
-from evenstep.dashboard.source import key_of
+from evenstep.insight.dashboard.managed import Managed
+from evenstep.insight.dashboard.source import key_of
 from evenstep.manager.events import EventStream
 from evenstep.manager.job import Job
-from evenstep.manager.news import Happening, News
+from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.notifications import Notification, Notifications
 from evenstep.manager.run_logs import RunLogs
-from evenstep.manager.settings import Settings
 from evenstep.runlog import Event, Header, IterationRow
 from evenstep.runlog.follower import JobFollower, ManagerFollower
 from evenstep.runlog.manager_events import JobRecords
 from evenstep.runlog.manager_stream import ManagerStream, parse
 from evenstep.runlog.run_log import RunLog
 
-SETTINGS = Settings(2, 60, "proportional", "ema")
+SETTINGS = JobSettings(2, 60, "proportional", "ema")
 
 
 class Training:
@@ -29,13 +29,13 @@ class Training:
     def __init__(self, folder, monkeypatch, interval=1.0):
         self.now = 1.0
         self._interval = interval
-        monkeypatch.setattr("evenstep.manager.course.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("evenstep.manager.job_history.time.monotonic", lambda: self.now)
         self._stream = EventStream(clock=lambda: self.now)
         self._logs, self._folder = RunLogs(folder, lambda name: SETTINGS), folder
-        self._news = News()
+        self._news = Notifications()
         self._news.listen(self._logs.hear)
         self._news.listen(self._stream.hear)
-        self._news.tell(Happening("created", "j", details={"settings": asdict(SETTINGS)}))
+        self._news.tell(Notification("created", "j", details={"settings": asdict(SETTINGS)}))
         self.job = Job("j", SETTINGS, news=self._news)
 
     def join(self, workers, iteration=0):

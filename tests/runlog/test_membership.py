@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting, RunLogError
 from evenstep.runlog import Event, RunLogBuilder, RunLogParser, read
 from tests.runlog.examples import header, row, text_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED
 from evenstep.runlog import QUANTITIES, Event, RunLogParser, RunLogWriter, read
 from tests.runlog.examples import full_row, header, row, text_of
 

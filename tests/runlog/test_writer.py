@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 
-from evenstep.core.plan import Advice, Plan
+from evenstep.core import Advice, Plan
 from evenstep.errors import InvalidSetting
 from evenstep.runlog import Event, RunLogParser, RunLogWriter, read
 from tests.runlog.examples import header, row, text_of

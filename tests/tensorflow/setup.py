@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from evenstep.core.report import Reports
+from evenstep.core import Reports
 from evenstep.tensorflow import Balancer
 from tests.training.cycle import cycle as cycle
 

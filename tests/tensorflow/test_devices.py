@@ -9,7 +9,8 @@ import tensorflow as tf
 from tensorflow.python.client import device_lib
 
 from evenstep.errors import InvalidSetting
-from evenstep.tensorflow import Balancer, FitBalancer, memory
+from evenstep.tensorflow import Balancer, FitBalancer
+from evenstep.tensorflow.balancer import DeviceMemory
 
 
 class Gpu:
@@ -38,7 +39,7 @@ class Gpu:
 
 def test_device_memory_is_the_peak_since_the_last_reading(monkeypatch):
     gpu = Gpu(monkeypatch)
-    read = memory.DeviceMemory().read
+    read = DeviceMemory().read
     assert [read(), read()] == [0.4, 0.15]
     assert set(gpu.asked) == {"GPU:0"}
 
@@ -46,7 +47,7 @@ def test_device_memory_is_the_peak_since_the_last_reading(monkeypatch):
 def test_a_share_is_at_most_the_whole(monkeypatch):
     gpu = Gpu(monkeypatch)
     gpu.peak = 1200
-    assert memory.DeviceMemory().read() == 1.0
+    assert DeviceMemory().read() == 1.0
 
 
 def test_a_worker_has_one_device():

@@ -15,7 +15,7 @@ import tensorflow as tf
 import evenstep
 from evenstep.errors import EngineFailed, InvalidSetting
 from evenstep.tensorflow import ParameterServer, ServerBalancer
-from evenstep.tensorflow.vectors import Layout
+from evenstep.tensorflow.vectors import VectorLayout
 from tests.tensorflow.cluster import NUM_WORKERS, free_ports
 from tests.tensorflow.setup import data, distance, gradients_of, net, note_reports, parameters
 from tests.tensorflow.test_loop import NUM_SAMPLES, TOTAL, fit_alone
@@ -179,11 +179,11 @@ def test_a_number_that_no_worker_can_have_is_refused(cluster):
 def test_parameters_of_several_dtypes_are_refused():
     variables = [tf.Variable(1.0), tf.Variable(1.0, dtype=tf.float64)]
     with pytest.raises(InvalidSetting, match=r"one dtype, .* got \['float32', 'float64'\]"):
-        Layout(variables)
+        VectorLayout(variables)
 
 
 def test_a_gradient_that_is_missing_counts_as_zeros():
-    layout = Layout([tf.Variable([1.0, 2.0]), tf.Variable([3.0])])
+    layout = VectorLayout([tf.Variable([1.0, 2.0]), tf.Variable([3.0])])
     assert layout.parameters().tolist() == [1, 2, 3]
     assert layout.gradients([None, tf.constant([4.0])], 0.5).tolist() == [0, 0, 2]
     layout.assign(np.array([5, 6, 7], np.float32))
@@ -191,6 +191,6 @@ def test_a_gradient_that_is_missing_counts_as_zeros():
 
 
 def test_a_gradient_without_weight_is_left_out_be_it_no_number():
-    layout = Layout([tf.Variable([1.0, 2.0])])
+    layout = VectorLayout([tf.Variable([1.0, 2.0])])
     assert layout.gradients([tf.constant([np.nan, 1.0])], 0.0).tolist() == [0, 0]
     assert layout.gradients([tf.constant([3.0, 1.0])], 0.5).tolist() == [1.5, 0.5]

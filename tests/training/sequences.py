@@ -13,9 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
-from evenstep.core.plan import Decision
-from evenstep.core.view import View
+from evenstep.core import Decision, Ints, View
 
 
 @dataclass(frozen=True)

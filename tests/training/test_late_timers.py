@@ -3,17 +3,16 @@
 import numpy as np
 import pytest
 
+from evenstep.core import Plan, Usage
 from evenstep.core.held_plans import Held
-from evenstep.core.plan import Plan
-from evenstep.core.report import Usage
-from evenstep.manager.settings import Settings
+from evenstep.manager.job_settings import JobSettings
 from evenstep.predictors import Ema
 from evenstep.runlog import read
+from evenstep.training.collective import Alone
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import batches
-from evenstep.training.making import make_loop
-from evenstep.training.meeting import Alone
-from evenstep.training.reporting import Reporter
+from evenstep.training.loop_setup import make_loop
+from evenstep.training.reporter import Reporter
 from tests.training.cycle import cycle
 from tests.training.threads import together
 from tests.training.timers import LateTimer, SpeedTimer
@@ -50,7 +49,7 @@ class Probe:
 def test_a_speed_is_learned_with_the_usage_at_the_start_of_its_iteration(
     monkeypatch, make_timer, warm_up
 ):
-    monkeypatch.setattr("evenstep.training.reporting.UsageProbe", Probe)
+    monkeypatch.setattr("evenstep.training.reporter.UsageProbe", Probe)
     predictor, timer = Taught(), make_timer(lambda ended: 100.0 + ended)
     reporter = Reporter(predictor, timer, warm_up, reads=True)
     for _ in range(6):
@@ -97,7 +96,7 @@ class Manager:
     """A coordinator that keeps the reports, and has one plan."""
 
     job, worker, iteration, blocking, agrees, timeout = "late", "a", 0, True, False, 1.0
-    settings = Settings(1, 12, "even")
+    settings = JobSettings(1, 12, "even")
     held = (Held(Plan(0, 0, np.array([12])), ("a",)),)
 
     def __init__(self):

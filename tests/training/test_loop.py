@@ -7,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evenstep.core.arrays import Floats
-from evenstep.core.plan import Advice
+from evenstep.core import Advice, Floats
 from evenstep.errors import DivergedPlans, InvalidSetting
 from evenstep.runlog import read
+from evenstep.training.collective import Alone, require_agreement, tell
 from evenstep.training.epochs import Epochs
 from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.loop import batches
-from evenstep.training.making import make_loop
-from evenstep.training.meeting import Alone, require_agreement, tell
+from evenstep.training.loop_setup import make_loop
 from tests.training.cycle import Cycle, cycle
 from tests.training.threads import ThreadMeeting, together
 from tests.training.timers import SpeedTimer

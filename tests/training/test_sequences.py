@@ -4,7 +4,7 @@ import numpy as np
 
 from evenstep.training.epochs import Epochs
 from evenstep.training.loop import batches
-from evenstep.training.making import make_loop
+from evenstep.training.loop_setup import make_loop
 from tests.training.sequences import read_sequences
 from tests.training.threads import together
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 
 Result = TypeVar("Result")
 

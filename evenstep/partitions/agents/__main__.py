@@ -61,7 +61,7 @@ def parse_settings(arguments: Sequence[str]) -> AgentSettings | MigrationSetting
 
 def _run(settings: AgentSettings | MigrationSettings) -> None:
     # Thrift is loaded here, so that its absence can be reported.
-    from evenstep.manager.logs import set_up
+    from evenstep.manager.log_format import set_up
     from evenstep.partitions.agents.agent_server import run_agent
     from evenstep.partitions.agents.migration_run import migrate
 

@@ -21,8 +21,8 @@ from evenstep.manager.access import (
     parse_address,
     read_token,
 )
+from evenstep.manager.connection import Where
 from evenstep.manager.endpoint import Bounds, Connection
-from evenstep.manager.line import Where
 from evenstep.partitions.agents.agent_calls import AgentCalls
 from evenstep.partitions.agents.process_limits import Bandwidth, keep_memory, lower_priority
 from evenstep.partitions.agents.sender import Senders

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from evenstep.manager.access import client_context, parse_address, read_token
-from evenstep.manager.line import Where
+from evenstep.manager.connection import Where
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.remote_agent import RemoteAgent
 from evenstep.partitions.agents.settings import DEFAULT_PORT, MigrationSettings

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
-from evenstep.manager.line import Line, Where
+from evenstep.manager.connection import ServiceConnection, Where
 from evenstep.partitions.agents.thrift_messages import (
     AGENT,
     from_struct,
@@ -35,7 +35,7 @@ class RemoteAgent:
     def __init__(self, where: Where) -> None:
         self.address = where.address
         self._where = where
-        self._line: Line | None = None
+        self._line: ServiceConnection | None = None
         self._addresses: Mapping[str, str] = {}
 
     def introduce(self, addresses: Mapping[str, str]) -> None:
@@ -116,9 +116,9 @@ class RemoteAgent:
             self.close()
             raise
 
-    def _connected(self) -> Line:
+    def _connected(self) -> ServiceConnection:
         if self._line is None:
-            self._line = Line(self._where, TIMEOUT, AGENT)
+            self._line = ServiceConnection(self._where, TIMEOUT, AGENT)
             try:
                 self._introduce(self._line)
             except BaseException:
@@ -126,7 +126,7 @@ class RemoteAgent:
                 raise
         return self._line
 
-    def _introduce(self, line: Line) -> None:
+    def _introduce(self, line: ServiceConnection) -> None:
         # Agents keep addresses in memory only, so that a restarted agent needs them again.
         if self._addresses:
             peers = types().Peers(addresses=dict(self._addresses))

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
-from evenstep.manager.line import Line, Where
+from evenstep.manager.connection import ServiceConnection, Where
 from evenstep.partitions.agents.process_limits import Bandwidth
 from evenstep.partitions.agents.thrift_messages import AGENT, seal_pieces, to_struct
 from evenstep.partitions.handover.protocol import Chunk, Envelope, Wanted
@@ -41,7 +41,7 @@ class Sender:
         self._queue: OrderedDict[Key, Envelope] = OrderedDict()
         self._changed = threading.Condition()
         self._stopped = threading.Event()
-        self._line: Line | None = None
+        self._line: ServiceConnection | None = None
         self.sent = 0
         """Bytes of rows that were sent."""
         self._thread = threading.Thread(target=self._run, name=f"to-{name}", daemon=True)
@@ -121,14 +121,14 @@ class Sender:
             self._hang_up()
             raise
 
-    def _connected(self) -> Line:
+    def _connected(self) -> ServiceConnection:
         if self._line is None:
             where = self._where(self._name)
             if where is None:
                 raise ManagerUnreachable(
                     f"the address of the agent of {self._name} must be known, got none"
                 )
-            self._line = Line(where, TIMEOUT / 6, AGENT)
+            self._line = ServiceConnection(where, TIMEOUT / 6, AGENT)
         return self._line
 
     def _hang_up(self) -> None:

@@ -17,9 +17,9 @@ from thriftpy2.thrift import TApplicationException, TMessageType
 from evenstep.errors import EvenstepError, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import is_token
-from evenstep.manager.peer import Peer
-from evenstep.manager.pieces import Octets
-from evenstep.manager.replying import Replies
+from evenstep.manager.buffers import Octets
+from evenstep.manager.client_connection import ClientConnection
+from evenstep.manager.replies import Replies
 from evenstep.partitions.agents.agent_calls import AgentCalls
 from evenstep.partitions.agents.process_limits import Bandwidth
 from evenstep.partitions.agents.thrift_messages import (
@@ -41,7 +41,7 @@ Answer = tuple[Any, float]
 """The result of a call, and the seconds by which it is delayed."""
 
 
-def largest_frame(peer: Peer) -> int:
+def largest_frame(peer: ClientConnection) -> int:
     """Return how many bytes a frame may have: few before a greeting."""
     return MAX_FRAME if peer.greeted else wire.MAX_REQUEST
 
@@ -71,7 +71,7 @@ class AgentService:
             "compact": lambda arguments: (agent_calls.compact(), 0.0),
         }
 
-    def handle(self, peer: Peer, content: Octets) -> None:
+    def handle(self, peer: ClientConnection, content: Octets) -> None:
         """Answer one message, now or when the partition's thread is done with it."""
         message = wire.parse_message(content)
         call = self._calls.get(message.name)
@@ -95,10 +95,10 @@ class AgentService:
         except EvenstepError as error:
             self._replies.refuse(peer, message, error)
 
-    def lost(self, peer: Peer) -> None:
+    def lost(self, peer: ClientConnection) -> None:
         """Note that a connection is gone: nothing here depends on it."""
 
-    def _hello(self, peer: Peer, arguments: Any) -> None:
+    def _hello(self, peer: ClientConnection, arguments: Any) -> None:
         self._replies.check_version(arguments.version)
         if not is_token(arguments.token or "", self._token):
             raise Refused("TOKEN", "the token is not that of this agent")
@@ -123,14 +123,16 @@ class AgentService:
             raise Refused("INVALID", f"samples need first and version, got {first} and {version}")
         return seal(self._agent_calls.samples(first, version)), 0.0
 
-    def _hand_back(self, peer: Peer, message: wire.Message, done: Future[Answer]) -> None:
+    def _hand_back(
+        self, peer: ClientConnection, message: wire.Message, done: Future[Answer]
+    ) -> None:
         """Pass a result to the thread of the connections; called on the thread of the partition."""
         delay = 0.0 if done.exception() else min(done.result()[1], LONGEST_DELAY)
         self._loop.call_soon_threadsafe(
             self._loop.call_later, delay, self._answer, peer, message, done
         )
 
-    def _answer(self, peer: Peer, message: wire.Message, done: Future[Answer]) -> None:
+    def _answer(self, peer: ClientConnection, message: wire.Message, done: Future[Answer]) -> None:
         peer.busy = False
         error = done.exception()
         if error is None:

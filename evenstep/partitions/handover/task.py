@@ -13,7 +13,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.handover.protocol import (
     Adopted,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.core.dealing import shuffled
 from evenstep.errors import InvalidSetting
 

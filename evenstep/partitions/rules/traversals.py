@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core.arrays import Floats, Ints, frozen, require
+from evenstep.core import Floats, Ints, frozen, require
 from evenstep.core.dealing import shuffled
 from evenstep.errors import InvalidSetting
 

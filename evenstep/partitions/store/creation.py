@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import InvalidSetting, PartitionError
 from evenstep.partitions.handover.protocol import check_name
 from evenstep.partitions.rules.partitioning import check_dealt

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from evenstep.core import Ints
 from evenstep.core.archive import parse_archive, write_archive
-from evenstep.core.arrays import Ints
 from evenstep.errors import EvenstepError, PartitionError
 from evenstep.partitions.handover.giver import GiverRecord
 from evenstep.partitions.handover.protocol import num_chunks

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Bools, Ints
+from evenstep.core import Bools, Ints
 from evenstep.errors import InvalidSetting
 
 Rows = NDArray[Any]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.core.arrays import Ints
+from evenstep.core import Ints
 from evenstep.errors import PartitionError
 from evenstep.partitions.store.blocks import block_path
 from evenstep.partitions.store.index import DataSet, Index

@@ -17,7 +17,7 @@ from typing import Any
 from unittest import mock
 
 from evenstep.cli.main import main
-from evenstep.manager.line import Where
+from evenstep.manager.connection import Where
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.remote_agent import RemoteAgent
 from evenstep.partitions.store import Partition, partition, verify

@@ -15,7 +15,7 @@ from thriftpy2.thrift import TMessageType
 from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import client_context
-from evenstep.manager.line import Line, Where
+from evenstep.manager.connection import ServiceConnection, Where
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.remote_agent import RemoteAgent
 from evenstep.partitions.agents.thrift_messages import AGENT, types
@@ -202,10 +202,10 @@ def test_token_and_tls(tmp_path):
     with serving(folders, *options) as agents:
         for wrong in (None, "wrong-horse-battery-staple"):
             with pytest.raises(Refused, match="token is not that of this agent") as refused:
-                Line(Where(agents[0].address, wrong, context), 5.0, AGENT)
+                ServiceConnection(Where(agents[0].address, wrong, context), 5.0, AGENT)
             assert refused.value.problem == "TOKEN"
         with pytest.raises(ManagerUnreachable):
-            Line(Where(agents[0].address, TOKEN), 5.0, AGENT)
+            ServiceConnection(Where(agents[0].address, TOKEN), 5.0, AGENT)
         with migration(agents, token=TOKEN, tls=context) as manager:
             done = manager.carry_out(manager.plan([10, 20, 30], "m1"))
             assert [task.phase for task in done] == ["done"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.errors import InvalidSetting
 from evenstep.partitions import assign_samples, choose_samples, plan_migration, target_sizes
 from evenstep.partitions.rules.choice import class_counts

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenstep.core.limits import Limits
+from evenstep.core import Limits
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.partitions import plan_migration, target_sizes
 

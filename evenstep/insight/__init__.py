@@ -1,0 +1,1 @@
+"""Insight: what a run lost and gained, as advice, a report, plots and a dashboard."""

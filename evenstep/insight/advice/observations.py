@@ -1,0 +1,146 @@
+"""Observations: batch sizes and batch processing times of workers, wherever they were recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from evenstep.core import UNLIMITED, Floats, Ints, require
+from evenstep.core.split import LARGEST_TOTAL
+from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.policies import make_policy
+from evenstep.runlog import RunLog
+
+FEWEST = 3
+"""Iterations below which nothing can be said."""
+SHORTEST, LONGEST = 1e-9, 1e9
+"""Seconds between which a time is believed: no clock has given others."""
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """Matrices of (iterations, workers), NaN where nothing is known; all iterations in order.
+
+    >>> seen = Observations(["a", "b"], np.full((4, 2), 8.0), np.full((4, 2), 0.5), total=16)
+    >>> seen.num_workers, seen.source
+    (2, 'measured')
+    """
+
+    workers: Sequence[str]
+    sizes: Floats
+    """x: samples processed; 0 for a worker without a batch."""
+    times: Floats
+    """t, in seconds, waiting excluded."""
+    total: int
+    """X: samples of all workers in one iteration."""
+    sizes_follow: bool = False
+    """Whether sizes were made to follow speeds within the iteration, so that what a change of
+    size did to t cannot be told from what made the size change."""
+    caps: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """x^o of each worker; UNLIMITED where it has none, as it is if not given."""
+    source: str = "measured"
+    """`measured`, `emulated` or `simulated`."""
+    relative: bool = False
+    """Whether times have no unit, and only their ratios mean anything."""
+    remarks: Sequence[str] = ()
+    """What a reader of the advice must know about where this comes from."""
+
+    def __post_init__(self) -> None:
+        if self.caps.size == 0:
+            object.__setattr__(self, "caps", np.full(self.num_workers, UNLIMITED))
+        if self.num_workers < 2:
+            raise InvalidSetting(
+                f"balancing takes at least 2 workers, got {self.num_workers} ({self._names()})"
+            )
+        if not self.num_workers <= self.total <= LARGEST_TOTAL:
+            raise InvalidSetting(
+                "the total batch must be at least one sample per worker "
+                f"({self.num_workers}), and at most {LARGEST_TOTAL}, got {self.total}"
+            )
+        known = self.known.sum(axis=0)
+        bounds = f"from {SHORTEST:g} to {LONGEST:g} s"
+        rule = f"a worker must have the times, {bounds}, of at least {FEWEST} iterations"
+        require(known >= FEWEST, rule, known, self.workers)
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.workers)
+
+    @property
+    def known(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+        """Whether a worker had a batch, and its time is known."""
+        usable = (self.times >= SHORTEST) & (self.times <= LONGEST) & (self.sizes > 0)
+        known: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = usable
+        return known
+
+    def _names(self) -> str:
+        return ", ".join(self.workers) or "none"
+
+
+def given_sizes(batch_sizes: Sequence[int] | None, num_workers: int, what: str) -> Ints:
+    """Return one size per worker; one number holds for all of them.
+
+    >>> given_sizes([32], 3, "a trace")
+    array([32, 32, 32])
+    """
+    if batch_sizes is None:
+        raise InvalidSetting(f"{what} does not say batch sizes: give them (--batch-size 32)")
+    if len(batch_sizes) not in (1, num_workers) or min(batch_sizes) < 1:
+        raise InvalidSetting(
+            f"batch sizes must be one >= 1 for all or for each of {num_workers} workers, "
+            f"got {list(batch_sizes)}"
+        )
+    return np.array(np.broadcast_to(np.asarray(batch_sizes, np.int64), num_workers))
+
+
+WARM_UP = 2
+"""First iterations that are left out of a run that was real, and has many more."""
+
+_ENTRIES = 200_000
+"""Times (iterations x workers) that are looked at: the latest ones."""
+
+
+def observations_of(run_log: RunLog) -> Observations:
+    """Return what a run log has on the workers at its end, warm-up left out."""
+    if not run_log.segments:
+        raise InvalidSetting(
+            f"advice takes the times of at least {FEWEST} iterations, got a run log with none"
+        )
+    segment = run_log.segments[-1]
+    length = len(segment.iterations)
+    most = max(50, _ENTRIES // len(segment.workers))
+    warms_up = run_log.header.source != "simulated" and len(run_log.segments) == 1
+    first = WARM_UP if warms_up and length > 5 * WARM_UP else 0
+    rows = slice(max(first, length - most), None)
+    remarks = []
+    if len(run_log.segments) > 1:
+        remarks.append(
+            f"Workers joined or left: this is about the {len(segment.workers)} that were there "
+            "at the end."
+        )
+    elif length - first > most:
+        remarks.append(f"This is about the last {most} iterations.")
+    return Observations(
+        workers=segment.workers,
+        sizes=segment.batch_sizes[rows].astype(np.float64),
+        times=segment.times[rows],
+        total=run_log.header.total,
+        sizes_follow=follows_speeds(run_log.header.policy),
+        caps=np.asarray(segment.caps[-1]),
+        source=run_log.header.source,
+        remarks=tuple(remarks),
+    )
+
+
+def follows_speeds(policy: str) -> bool:
+    """Whether the sizes of a run with this policy come from predicted speeds.
+
+    >>> follows_speeds("proportional"), follows_speeds("equal_finish"), follows_speeds("their own")
+    (True, False, False)
+    """
+    try:
+        return make_policy(policy).uses_speeds
+    except EvenstepError:
+        return False

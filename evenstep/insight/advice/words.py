@@ -1,0 +1,146 @@
+"""Advice in words: the sentences that come before the figures, and the lines to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from evenstep.insight.advice.advising import Advice
+from evenstep.insight.advice.estimate import Estimate
+from evenstep.insight.plots.plot_data import readable
+from evenstep.insight.report.words import duration
+
+LITTLE = 0.02
+"""Share of the iteration time below which balancing is not worth the words."""
+
+_MEANS = {
+    "measured": "From times measured on real workers.",
+    "emulated": "From emulated times: real training, on workers that were slowed down on purpose.",
+    "simulated": "Simulated: from times computed in virtual time, nothing was measured.",
+}
+
+
+def sentences(advice: Advice) -> list[str]:
+    """Return the advice, the most important first."""
+    return [
+        _MEANS[advice.source], *advice.remarks, *_gain(advice), *_waiting(advice),
+        *_assumptions(advice), *_keeping(advice), *_totals(advice),
+    ]  # fmt: skip
+
+
+def time_of(advice: Advice, seconds: float) -> str:
+    """Return a time with its unit; a share of the slowest worker's where there is none."""
+    return f"{seconds:.1%}" if advice.relative else duration(seconds)
+
+
+def lines_to_change(total: int) -> str:
+    """Return the three lines of a DistributedDataParallel script that change.
+
+    >>> print(lines_to_change(128).splitlines()[0])
+    + from evenstep.pytorch import Balancer
+    """
+    return "\n".join(
+        (
+            "+ from evenstep.pytorch import Balancer",
+            "  model = DDP(net)",
+            "- loader = data.DataLoader(train, batch_size=..., "
+            "sampler=data.DistributedSampler(train))",
+            f"+ balancer = Balancer(model, total={total})",
+            "+ loader = balancer.loader(train)",
+        )
+    )
+
+
+def _gain(advice: Advice) -> Iterator[str]:
+    straggler = readable(advice.workers[advice.straggler], 60)
+    if advice.saved.value < LITTLE:
+        yield (
+            f"Balancing would gain little: plain BSP takes {_range(advice, advice.plain)} an "
+            f"iteration, balanced {_range(advice, advice.balanced)}."
+        )
+        return
+    yield (
+        f"Balancing would cut the iteration from {_range(advice, advice.plain)} (plain BSP) to "
+        f"{_range(advice, advice.balanced)}: {_share(advice.saved)} less."
+    )
+    yield (
+        f"Worker {straggler} is the straggler: with even sizes it takes {advice.slowdown:.1f} "
+        "times as long as the median worker."
+    )
+    if advice.fixed > (1 + LITTLE) * advice.balanced.value:
+        yield (
+            f"With the sizes below fixed all along, an iteration would take "
+            f"{time_of(advice, advice.fixed)}: speeds change, and sizes should follow."
+        )
+
+
+def _waiting(advice: Advice) -> Iterator[str]:
+    yield (
+        f"Waiting would go from {advice.plain_waiting:.0%} to {advice.balanced_waiting:.0%} of "
+        "the workers' time."
+    )
+
+
+def _assumptions(advice: Advice) -> Iterator[str]:
+    if advice.told is None or all(advice.told):
+        return
+    blind = [readable(name) for name, told in zip(advice.workers, advice.told, strict=True)
+             if not told]  # fmt: skip
+    whose = "any worker" if len(blind) == len(advice.told) else _names(blind)
+    yield (
+        f"Batch sizes do not tell the overhead of {whose}, as they varied too little, or with the "
+        "speeds: times are assumed "
+        "proportional to sizes, and the ranges allow for overheads of up to half of the time."
+    )
+
+
+def _keeping(advice: Advice) -> Iterator[str]:
+    if advice.not_worth_keeping:
+        i = advice.workers.index(advice.not_worth_keeping[0])
+        yield (
+            f"Not worth keeping: {_names(advice.not_worth_keeping)}. Without "
+            f"{readable(advice.workers[i])} an iteration would take "
+            f"{time_of(advice, advice.times_without[i])} in place of "
+            f"{time_of(advice, max(advice.times))}."
+        )
+    crew = advice.crew
+    if crew is not None:
+        yield (
+            f"If {len(crew.left_out)} must go, let it be {_names(crew.left_out)}: an iteration "
+            f"would then take {time_of(advice, crew.iteration_time)}, with batch sizes "
+            f"{'/'.join(map(str, crew.batch_sizes))}."
+        )
+
+
+def _totals(advice: Advice) -> Iterator[str]:
+    better = advice.better_total
+    [now] = [total for total in advice.totals if total.total == advice.total]
+    if better is not None:
+        yield (
+            f"A total batch of {better.total} in place of {advice.total} would make better use of "
+            f"the fast workers: {better.speed / now.speed - 1:.0%} more samples a second, with "
+            f"{time_of(advice, better.iteration_time)} an iteration. It changes what is trained: "
+            "the learning rate may have to follow."
+        )
+    elif advice.told is not None and not any(advice.told):
+        yield (
+            "Whether another total batch would make better use of the fast workers cannot be "
+            "told without overheads."
+        )
+    else:
+        yield f"No larger total batch would bring much more samples a second than {advice.total}."
+
+
+def _range(advice: Advice, estimate: Estimate) -> str:
+    low, high = time_of(advice, estimate.low), time_of(advice, estimate.high)
+    value = time_of(advice, estimate.value)
+    return value if low == high else f"{value} ({low} to {high})"
+
+
+def _share(estimate: Estimate) -> str:
+    return f"{estimate.value:.0%} ({estimate.low:.0%} to {estimate.high:.0%})"
+
+
+def _names(names: object) -> str:
+    listed = [readable(name) for name in names] if isinstance(names, (list, tuple)) else []
+    shown = ", ".join(listed[:8])
+    return shown if len(listed) <= 8 else f"{shown} and {len(listed) - 8} more"

@@ -1,0 +1,192 @@
+"""Run logs as a source: one file, or all in a folder, also those that are yet to come.
+
+Only those that somebody looks at are read; of the others, the first line and the last are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from stat import S_ISREG
+
+from evenstep.errors import RunLogError
+from evenstep.insight.dashboard.job import DashboardJob
+from evenstep.insight.dashboard.source import Entry, Reading, another_run, key_of
+from evenstep.runlog import Header, RunLogParser
+from evenstep.runlog.follower import FileFollower
+
+RESCAN = 1.0
+"""Seconds between two looks at the folder."""
+KEPT = 60.0
+"""Seconds for which a log is followed that nobody looks at."""
+SILENT = 30.0
+"""Seconds without a new line after which a run is called silent."""
+MOST = 500
+"""Run logs in the list: the newest."""
+PIECE = 64 * 1024
+"""Bytes that are parsed at once: some ten milliseconds of work."""
+_FIRST, _LAST = 4 * 2**20, 4096
+"""Bytes in which the header must be, and bytes in which the end is looked for."""
+
+
+class Folder:
+    """Finds the run logs at a path, and follows those that are looked at."""
+
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._path = path
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._scanned = -RESCAN
+        self._found: dict[str, _Found] = {}
+        self._followed: dict[str, LogFile] = {}
+        self._looked: dict[str, float] = {}
+
+    @property
+    def title(self) -> str:
+        return str(self._path)
+
+    @property
+    def problem(self) -> str | None:
+        if self._found:
+            return None
+        kind = "run log" if self._path.is_dir() else "file"
+        return f"no {kind} at {self._path} yet"
+
+    def start(self) -> None:
+        """Nothing to begin: files are read when somebody looks."""
+
+    def poll(self) -> bool:
+        now = self._clock()
+        if now - self._scanned >= RESCAN:
+            self._scanned = now
+            self.rescan()
+        for key in [key for key, looked in self._looked.items() if now - looked > KEPT]:
+            del self._looked[key]
+            self._followed.pop(key, None)
+        polled = [log.poll() for log in self._followed.values()]
+        return any(polled)
+
+    def entries(self) -> list[Entry]:
+        newest = sorted(self._found.values(), key=lambda found: -found.changed)
+        return [found.entry(self._wall_clock()) for found in newest]
+
+    def read(self, key: str) -> Reading | None:
+        if key not in self._found:
+            return None
+        self._looked[key] = self._clock()
+        if key not in self._followed:
+            self._followed[key] = LogFile(self._found[key].path)
+            # Who begins to look sees something at once.
+            self._followed[key].poll()
+        return self._followed[key].reading
+
+    def rescan(self) -> None:
+        """Look which run logs there are, and in which state."""
+        paths = self._path.glob("*.jsonl") if self._path.is_dir() else [self._path]
+        stats = {path: stat for path in paths if (stat := _stat(path)) is not None}
+        newest = sorted(stats, key=lambda path: -stats[path].st_mtime)[:MOST]
+        files = {key_of(path.name): path for path in newest}
+        looked = {key: self._found.get(key) or _Found(path) for key, path in files.items()}
+        self._found = {key: one for key, one in looked.items() if one.look(stats[one.path])}
+
+
+class LogFile:
+    """Turns a run log that grows into a job, a piece at a time: nothing waits for a long one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._follower = FileFollower(path, PIECE, skims=True)
+        self._job: DashboardJob | None = None
+        self.run = 0
+        """Another number for every run log that is found under this name."""
+
+    @property
+    def reading(self) -> Reading | None:
+        """The job as far as it was read, None before the header."""
+        if self._job is None or self._follower.header is None:
+            return None
+        return Reading(self._job, self.run, self._follower.progress, self._follower.every)
+
+    def poll(self) -> bool:
+        """Read a piece, and say whether there was one."""
+        try:
+            records = self._follower.poll()
+        except RunLogError as error:
+            return self._fail(str(error))
+        except OSError as error:
+            return self._fail(f"{self._path.name}: {error.strerror}")
+        if records and isinstance(records[0], Header):
+            self._job, self.run = DashboardJob(records[0]), another_run(self.run)
+        if self._job is not None:
+            self._job.take(records)
+        return bool(records) or self._follower.behind
+
+    def _fail(self, problem: str) -> bool:
+        if self._job is not None:
+            self._job.problem = problem
+        return False
+
+
+class _Found:
+    """A file that may be a run log, and what its first and last line say."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.changed = 0.0
+        self._size = self._number = -1
+        self._header: Header | None = None
+        self._ended = False
+
+    def look(self, stat: os.stat_result) -> bool:
+        """Look at the file again if it has changed, and say whether it is a run log."""
+        if (stat.st_size, stat.st_mtime) != (self._size, self.changed):
+            is_other = stat.st_size < self._size or stat.st_ino != self._number
+            self._size, self.changed, self._number = stat.st_size, stat.st_mtime, stat.st_ino
+            try:
+                with self.path.open("rb") as file:
+                    if self._header is None or is_other:
+                        self._header = _header(file.readline(_FIRST))
+                    file.seek(max(0, stat.st_size - _LAST))
+                    lines = file.read(_LAST).splitlines()
+            except OSError:
+                return False
+            self._ended = bool(lines) and lines[-1].startswith(b'{"event":"end"')
+        return self._header is not None
+
+    def entry(self, now: float) -> Entry:
+        assert self._header is not None
+        state = "silent" if now - self.changed > SILENT else "running"
+        return Entry(
+            key_of(self.path.name),
+            self._header.job,
+            self.path.name,
+            self._header.source,
+            self._header.num_workers,
+            "ended" if self._ended else state,
+        )
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """Return how a file is, None where there is none: a pipe would keep everybody waiting."""
+    try:
+        stat = path.stat()
+    except OSError:
+        # It went away meanwhile, or is not ours to read.
+        return None
+    return stat if S_ISREG(stat.st_mode) else None
+
+
+def _header(line: bytes) -> Header | None:
+    parser = RunLogParser()
+    try:
+        records = parser.feed(line)
+    except RunLogError:
+        return None
+    return records[0] if records and isinstance(records[0], Header) else None

@@ -1,0 +1,79 @@
+"""A manager as a source: its jobs, from its event stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from evenstep.insight.dashboard.folder import SILENT
+from evenstep.insight.dashboard.job import DashboardJob
+from evenstep.insight.dashboard.source import Entry, Reading, another_run, key_of
+from evenstep.runlog import Header
+from evenstep.runlog.follower import ManagerFollower
+
+AT_ONCE = 50
+"""Events that are looked at before others get their turn."""
+
+
+@dataclass(eq=False)
+class _Run:
+    """The newest run of a job."""
+
+    job: DashboardJob
+    number: int
+
+
+class Managed:
+    """Follows all jobs of a manager."""
+
+    def __init__(
+        self, follower: ManagerFollower, title: str, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._follower = follower
+        self._title = title
+        self._wall_clock = wall_clock
+        self._runs: dict[str, _Run] = {}
+        self._misunderstood: str | None = None
+
+    @property
+    def title(self) -> str:
+        return self._title
+
+    @property
+    def problem(self) -> str | None:
+        if (problem := self._follower.problem or self._misunderstood) is not None:
+            return problem
+        return None if self._runs else "the manager has told of no running job yet"
+
+    def start(self) -> None:
+        self._follower.start()
+
+    def poll(self) -> bool:
+        records = self._follower.poll(AT_ONCE)
+        self._misunderstood = self._follower.misunderstood or self._misunderstood
+        for name, record in records:
+            if isinstance(record, Header):
+                before = self._runs.get(name)
+                number = another_run(0 if before is None else before.number)
+                self._runs[name] = _Run(DashboardJob(record), number)
+            self._runs[name].job.take([record])
+        for name in self._runs.keys() - self._follower.jobs.keys():
+            del self._runs[name]
+        return bool(records) or self._follower.behind
+
+    def entries(self) -> list[Entry]:
+        newest = sorted(self._runs, key=lambda name: -self._follower.jobs[name].time)
+        return [self._entry(name) for name in newest]
+
+    def read(self, key: str) -> Reading | None:
+        for name, run in self._runs.items():
+            if key_of(name) == key:
+                return Reading(run.job, run.number)
+        return None
+
+    def _entry(self, name: str) -> Entry:
+        job = self._runs[name].job
+        silent = self._wall_clock() - self._follower.jobs[name].time > SILENT
+        state = "ended" if job.end is not None else "silent" if silent else "running"
+        return Entry(key_of(name), name, self._title, "measured", len(job.workers), state)

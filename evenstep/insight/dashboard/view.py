@@ -1,0 +1,192 @@
+"""Views: a job as the small JSON that the page draws. Numbers that are unknown are null."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from evenstep.core import UNLIMITED, Floats, Ints
+from evenstep.insight.dashboard.job import DashboardJob, Recent, waiting_share
+from evenstep.insight.dashboard.points import Points
+from evenstep.insight.plots.plot_data import readable
+from evenstep.insight.report.words import SOURCE_MEANS
+from evenstep.insight.thinning import quantiles
+from evenstep.runlog import Event
+
+Json = dict[str, Any]
+
+FEW = 12
+"""Up to so many workers have a line each; of more, the page shows bands and the chosen one."""
+LONGEST_NAME = 60
+LONGEST_TEXT = 300
+
+
+def about(job: DashboardJob) -> Json:
+    """Return what changes only when workers join."""
+    header = job.header
+    return {
+        "job": readable(header.job, LONGEST_NAME),
+        "source": header.source,
+        "means": SOURCE_MEANS[header.source],
+        "policy": readable(header.policy, LONGEST_NAME),
+        "predictor": readable(header.predictor, LONGEST_NAME),
+        "scheme": readable(header.scheme, LONGEST_NAME),
+        "total": header.total,
+        "created": None if header.created is None else readable(header.created, 40),
+        "workers": [readable(name, LONGEST_NAME) for name in job.everybody],
+    }
+
+
+@np.errstate(all="ignore")
+def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
+    """Return the newest iteration, with those rows and events that the page has not seen yet."""
+    last = job.last
+    rows = [one for one in job.recent if one.number >= rows_from]
+    events = [told for told in job.events if told.number >= events_from]
+    return {
+        "num_iterations": job.num_iterations,
+        "num_events": job.num_events,
+        "present": job.present.tolist(),
+        "iteration": None if last is None else last.row.iteration,
+        "plan": None if last is None else last.row.plan,
+        "iteration_time": None if last is None else number(last.row.iteration_time),
+        "median_time": number(job.median_time),
+        "plain": number(job.estimates.plain),
+        "optimum": number(job.estimates.optimum),
+        "waiting_share": None if last is None else number(waiting_share(last)),
+        "ended": None if job.end is None else readable(job.end.reason or "", LONGEST_TEXT),
+        "problem": None if job.problem is None else readable(job.problem, LONGEST_TEXT),
+        "last": None if last is None else _newest(job, last),
+        "rows": [_row(job, one) for one in rows],
+        "events": [_event(told.event) for told in events],
+    }
+
+
+@np.errstate(all="ignore")
+def course(job: DashboardJob, worker: int) -> Json:
+    """Return the whole run in points, with more of one worker than of the others."""
+    whole = job.course.whole
+    return {
+        "every": job.course.every,
+        "iterations": _round(job.course.iterations.means[:, 0], digits=9),
+        "iteration_times": _span(whole("iteration_times")),
+        "plain": _round(whole("plain").means[:, 0]),
+        "optimum": _round(whole("optimum").means[:, 0]),
+        "waiting_shares": _round(whole("waiting_shares").means[:, 0]),
+        "batch_sizes": _sizes(job, worker),
+        "worker": _worker(job, worker),
+    }
+
+
+def slowest(job: DashboardJob) -> int:
+    """Return the worker whose speed is lowest now, the first where none is known."""
+    speeds = None if job.last is None else job.spread(job.last, job.last.row.speeds)
+    return 0 if speeds is None or np.isnan(speeds).all() else int(np.nanargmin(speeds))
+
+
+def number(value: float, digits: int = 7) -> float | None:
+    """Return a number as a run log would write it, None where it is unknown.
+
+    >>> number(0.1234567891), number(math.nan)
+    (0.1234568, None)
+    """
+    return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _newest(job: DashboardJob, recent: Recent) -> Json:
+    """Return everything that is known of the newest iteration, an entry for everybody."""
+    row = recent.row
+    caps = None
+    if row.caps is not None:
+        caps = np.where(row.caps >= UNLIMITED, np.nan, row.caps.astype(np.float64))
+    quantities = {
+        "batch_sizes": row.batch_sizes, "times": row.times, "waiting": recent.waiting,
+        "speeds": row.speeds, "predicted_speeds": row.predicted_speeds, "cpu": row.cpu,
+        "memory": row.memory, "device_memory": row.device_memory, "caps": caps,
+    }  # fmt: skip
+    return {name: _spread(job, recent, values, 7) for name, values in quantities.items()}
+
+
+def _row(job: DashboardJob, recent: Recent) -> Json:
+    row = recent.row
+    return {
+        "number": recent.number,
+        "iteration": row.iteration,
+        "plan": row.plan,
+        "start": number(row.start, digits=12),
+        "time": number(row.iteration_time),
+        "batch_sizes": _spread(job, recent, row.batch_sizes),
+        "times": _spread(job, recent, row.times),
+        "waiting": _spread(job, recent, recent.waiting),
+    }
+
+
+def _event(event: Event) -> Json:
+    sizes = event.batch_sizes
+    return {
+        "kind": event.kind,
+        "iteration": event.iteration,
+        "plan": event.plan,
+        "worker": None if event.worker is None else readable(event.worker, LONGEST_NAME),
+        "words": readable(_words(event), LONGEST_TEXT),
+        "batch_sizes": list(sizes) if sizes is not None and len(sizes) <= FEW else None,
+        "predicted_time": event.predicted_time,
+    }
+
+
+def _words(event: Event) -> str:
+    own = {
+        "phase": event.phase,
+        "advice": event.advice,
+        "limit": f"at most {event.cap}",
+        "note": event.text,
+    }
+    return ": ".join(filter(None, (own.get(event.kind), event.reason)))
+
+
+def _sizes(job: DashboardJob, worker: int) -> Json:
+    """Return batch sizes over time: a line for each of a few workers, bands for many."""
+    points = job.course.of_workers("batch_sizes")
+    if points is None:
+        return {"lines": {}, "bands": []}
+    means = points.means
+    if len(job.everybody) <= FEW:
+        return {"lines": {i: _round(means[:, i]) for i in range(means.shape[1])}, "bands": []}
+    bands = [_round(band) for band in quantiles(means)]
+    return {"lines": {worker: _round(means[:, worker])}, "bands": bands}
+
+
+def _worker(job: DashboardJob, worker: int) -> Json:
+    def mean(name: str) -> list[float | None] | None:
+        points = job.course.of_workers(name)
+        return None if points is None else _round(points.means[:, worker])
+
+    speeds = job.course.of_workers("speeds")
+    return {
+        "worker": worker,
+        "speeds": None if speeds is None else _span(speeds, worker),
+        **{name: mean(name) for name in ("predicted_speeds", "cpu", "memory", "device_memory")},
+    }
+
+
+def _span(points: Points, column: int = 0) -> Json:
+    return {
+        "mean": _round(points.means[:, column]),
+        "least": _round(points.smallest[:, column]),
+        "most": _round(points.largest[:, column]),
+    }
+
+
+def _spread(
+    job: DashboardJob, recent: Recent, values: Floats | Ints | None, digits: int = 5
+) -> list[float | None] | None:
+    spread = job.spread(recent, values)
+    return None if spread is None else _round(spread, digits)
+
+
+def _round(values: Floats, digits: int = 5) -> list[float | None]:
+    entries: Sequence[float] = values.tolist()
+    return [number(value, digits) for value in entries]

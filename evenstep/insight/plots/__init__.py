@@ -1,0 +1,1 @@
+"""The plots of a run: batch sizes, times, waiting, usage and a timeline."""

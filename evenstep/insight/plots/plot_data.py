@@ -1,0 +1,154 @@
+"""The numbers of a plot: what the panels show of a run log, thinned out and in a readable unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.core import Floats, Ints
+from evenstep.errors import InvalidSetting
+from evenstep.insight.thinning import group_means, group_medians, group_size, mean, median
+from evenstep.runlog.iteration_row import waiting_of
+from evenstep.runlog.run_log import RunLog
+
+FEW = 8
+"""Up to so many workers have a line each; of more, bands and the two that matter are shown."""
+
+BEGINNING = 40
+"""Iterations of a long run that are shown enlarged: most of the balancing happens there."""
+
+LONG = 3 * BEGINNING
+"""Iterations from which on a run is long."""
+
+WINDOWS = 60
+"""Running medians along the width of a long run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lane:
+    """A worker that has a line of its own."""
+
+    column: int
+    label: str
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """A run log in the units of the plot, all iterations and workers."""
+
+    iterations: Ints
+    sizes: Floats
+    times: Floats
+    waiting: Floats
+    iteration_times: Floats
+    series: Mapping[str, Floats]
+    """Iteration times to compare with."""
+    lanes: tuple[Lane, ...]
+    """All workers where they are few, otherwise the straggler and the leader."""
+    unit: str
+    """`s` or `ms`."""
+
+    @classmethod
+    def of(cls, run_log: RunLog, series: Mapping[str, Floats]) -> Numbers:
+        if run_log.num_iterations == 0:
+            raise InvalidSetting("a plot needs at least 1 iteration, got a run log with none")
+        iteration_times = run_log.iteration_times
+        is_short = float(median(iteration_times, axis=0)) < 1
+        scale, unit = (1000.0, "ms") if is_short else (1.0, "s")
+        times = run_log.matrix("times")
+        return cls(
+            iterations=run_log.iterations,
+            sizes=run_log.matrix("batch_sizes"),
+            times=scale * times,
+            waiting=scale * waiting_of(run_log.matrix("waiting"), times),
+            iteration_times=scale * iteration_times,
+            series={readable(label): scale * values for label, values in series.items()},
+            lanes=_lanes(run_log),
+            unit=unit,
+        )
+
+    @property
+    def num_workers(self) -> int:
+        return int(self.sizes.shape[1])
+
+    @property
+    def waiting_share(self) -> float:
+        """Waiting of all workers, as a fraction of their working and waiting."""
+        waited, worked = float(np.nansum(self.waiting)), float(np.nansum(self.times))
+        return waited / (waited + worked) if waited + worked > 0 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A column of the plot: points along the iterations; matrices are (points, workers)."""
+
+    iterations: Ints
+    at: Floats
+    """Where each point is, in iterations."""
+    every: int
+    """Iterations in a point: it shows their median."""
+    window: int
+    """Points in a running median; 1 where every iteration is shown as it was."""
+    sizes: Floats
+    times: Floats
+    worked: Floats
+    """Mean t of the workers."""
+    waited: Floats
+    """Mean waiting of the workers."""
+    iteration_times: Floats
+    series: Mapping[str, Floats]
+
+    @classmethod
+    def of(cls, numbers: Numbers, first: int | None = None) -> Picture:
+        """Make the picture of the first iterations, or of all, smoothed where they are many."""
+        rows = slice(first)
+        iterations = numbers.iterations[rows]
+        times, waiting = numbers.times[rows], numbers.waiting[rows]
+        length = len(iterations)
+        every = group_size(length)
+        # Who has no batch has no time, and waits all the while.
+        worked = np.where(np.isnan(times) & ~np.isnan(waiting), 0.0, times)
+        return cls(
+            iterations=iterations,
+            at=group_means(iterations.astype(np.float64), every),
+            every=every,
+            window=length // every // WINDOWS + 1 if length > LONG else 1,
+            sizes=group_medians(numbers.sizes[rows], every),
+            times=group_medians(times, every),
+            worked=group_means(mean(worked, axis=1), every),
+            waited=group_means(mean(waiting, axis=1), every),
+            iteration_times=group_medians(numbers.iteration_times[rows], every),
+            series={
+                label: group_medians(values[rows], every)
+                for label, values in numbers.series.items()
+            },
+        )
+
+
+def readable(name: str, length: int = 24) -> str:
+    """Return a name as it can be drawn: printable, and not too long.
+
+    >>> readable("gpu-0\\n" + "x" * 30)
+    'gpu-0?xxxxxxxxxxxxxxxxx…'
+    """
+    text = "".join(letter if letter.isprintable() else "?" for letter in name[: length + 1])
+    if text.startswith("_"):
+        # matplotlib leaves such labels out of a legend; a hair space keeps them in.
+        text = "\u200a" + text
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _lanes(run_log: RunLog) -> tuple[Lane, ...]:
+    workers = run_log.workers
+    if len(workers) <= FEW:
+        return tuple(Lane(i, readable(name)) for i, name in enumerate(workers))
+    speeds = median(run_log.matrix("speeds"), axis=0)
+    if np.isnan(speeds).all():
+        return ()
+    straggler, leader = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
+    return (
+        Lane(straggler, f"straggler: {readable(workers[straggler])}"),
+        Lane(leader, f"leader: {readable(workers[leader])}"),
+    )

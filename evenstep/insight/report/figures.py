@@ -1,0 +1,204 @@
+"""The figures of a run: who was slow, how long iterations took, how much of it was waiting.
+
+Before and after: before is plain BSP, as another run log has it, or else the iterations under the
+first plan; after is the second half of the run, when the sizes have had time to settle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core import Floats
+from evenstep.insight.retrospect import Estimates
+from evenstep.insight.thinning import median
+from evenstep.runlog.iteration_row import waiting_of
+from evenstep.runlog.run_log import RunLog
+
+Rows = NDArray[np.bool_]
+"""Which iterations count."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some iterations of a run; one entry per worker in lists, in the order of the run log."""
+
+    num_iterations: int
+    """Iterations whose times are known."""
+    iteration_time: float
+    """Median seconds until the last worker was through."""
+    waiting_share: float
+    """Waiting, as a part of all workers' working and waiting."""
+    batch_sizes: list[float]
+    """Median x."""
+    times: list[float]
+    """Median t, in seconds."""
+    speeds: list[float]
+    """Median v, in samples per second."""
+    waiting: list[float]
+    """Median waiting, in seconds."""
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """The slowest worker before balancing."""
+
+    worker: str
+    slowdown: float
+    """The median worker's speed divided by this one's."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a reader wants to know of a run; seconds and fractions."""
+
+    source: str
+    job: str
+    policy: str
+    predictor: str
+    total: int
+    workers: Sequence[str]
+    num_iterations: int
+    num_skipped: int
+    """Iterations, of these, that were not looked at, as there are so many."""
+    ended: bool
+    """Whether the run says itself that it is over."""
+    complete: bool
+    """False where the last line of the log is cut."""
+    before_is: str
+    """What `before` is, in words."""
+    before: Phase | None
+    after: Phase | None
+    straggler: Straggler | None
+    optimum: float | None
+    """The best possible iteration time, in seconds, where somebody knows it."""
+    optimum_is: str
+    """`known`, or `estimated` by lines fitted to the run itself."""
+    plain_estimate: float | None
+    """Iteration time of plain BSP, in seconds, by the same lines."""
+
+    @property
+    def speedup(self) -> float | None:
+        """Iteration time before, divided by that after."""
+        if self.before is None or self.after is None or not self.after.iteration_time > 0:
+            return None
+        return self.before.iteration_time / self.after.iteration_time
+
+    @property
+    def above_optimum(self) -> float | None:
+        """How much longer than the optimum an iteration takes: 0.03 is 3 %."""
+        if self.optimum is None or self.after is None:
+            return None
+        return self.after.iteration_time / self.optimum - 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as JSON knows it: what is unknown is None."""
+        data = {**asdict(self), "speedup": self.speedup, "above_optimum": self.above_optimum}
+        known: dict[str, Any] = _without_nan(data)
+        return known
+
+
+def figures_of(
+    run_log: RunLog,
+    plain: RunLog | None = None,
+    optimum: float | None = None,
+    estimates: Estimates | None = None,
+) -> Figures:
+    """Return the figures of a run log; `plain` is that of the same job without balancing.
+
+    `estimates` say what other sizes would have taken, where nobody knows.
+    """
+    plans = np.concatenate([np.zeros(0, int), *(segment.plans for segment in run_log.segments)])
+    at_first = plans == plans[0] if len(plans) else np.zeros(0, bool)
+    changed = not at_first.all()
+    late = np.arange(len(plans)) >= len(plans) // 2
+    before, before_is = None, ""
+    if plain is not None:
+        everything = np.ones(plain.num_iterations, bool)
+        before, before_is = _phase(plain, everything), _name_of(plain)
+    elif changed:
+        before = _phase(run_log, at_first)
+        before_is = "even batch sizes at the start" if _is_even(before) else "the first plan"
+    settled = late & ~at_first if changed else np.ones(len(plans), bool)
+    after = _phase(run_log, settled)
+    optimum_is = "" if optimum is None else "known"
+    plain_estimate = None
+    if estimates is not None:
+        plain_estimate = _typical(estimates.plain[settled])
+        if optimum is None:
+            optimum = _typical(estimates.optimum[settled])
+            optimum_is = "" if optimum is None else "estimated"
+    header = run_log.header
+    return Figures(
+        source=header.source, job=header.job, policy=header.policy, predictor=header.predictor,
+        total=header.total, workers=run_log.workers,
+        num_iterations=run_log.num_iterations + run_log.num_skipped,
+        num_skipped=run_log.num_skipped,
+        ended=run_log.ended, complete=run_log.complete, before_is=before_is, before=before,
+        after=after, straggler=_straggler(run_log, plain, before or after), optimum=optimum,
+        optimum_is=optimum_is, plain_estimate=plain_estimate,
+    )  # fmt: skip
+
+
+def _typical(times: Floats) -> float | None:
+    """Return the median of what is known, None where that is less than half of it."""
+    known = times[np.isfinite(times)]
+    return float(np.median(known)) if len(known) and 2 * len(known) >= len(times) else None
+
+
+def _name_of(plain: RunLog) -> str:
+    is_plain = plain.header.policy == "even" or plain.header.settings.get("mode") == "off"
+    return "plain BSP" if is_plain else f"policy {plain.header.policy}"
+
+
+def _is_even(phase: Phase | None) -> bool:
+    return phase is not None and max(phase.batch_sizes) - min(phase.batch_sizes) <= 1
+
+
+def _phase(run_log: RunLog, rows: Rows) -> Phase | None:
+    """Return the figures of some iterations, None where no time of theirs is known."""
+    times = run_log.matrix("times")
+    rows = rows & ~np.isnan(times).all(axis=1)
+    if not rows.any():
+        return None
+    times = times[rows]
+    waiting = waiting_of(run_log.matrix("waiting")[rows], times)
+    waited, worked = float(np.nansum(waiting)), float(np.nansum(times))
+    return Phase(
+        num_iterations=int(rows.sum()),
+        iteration_time=float(median(run_log.iteration_times[rows], axis=0)),
+        waiting_share=waited / (waited + worked) if waited + worked > 0 else math.nan,
+        batch_sizes=_medians(run_log.matrix("batch_sizes")[rows]),
+        times=_medians(times),
+        speeds=_medians(run_log.matrix("speeds")[rows]),
+        waiting=_medians(waiting),
+    )
+
+
+def _medians(values: Floats) -> list[float]:
+    medians: list[float] = median(values, axis=0).tolist()
+    return medians
+
+
+def _straggler(run_log: RunLog, plain: RunLog | None, phase: Phase | None) -> Straggler | None:
+    workers = (plain or run_log).workers
+    if phase is None or len(workers) < 2:
+        return None
+    speeds = np.array(phase.speeds)
+    if np.isnan(speeds).all():
+        return None
+    slowest = int(np.nanargmin(speeds))
+    return Straggler(workers[slowest], float(np.nanmedian(speeds) / speeds[slowest]))
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

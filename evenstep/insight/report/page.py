@@ -1,0 +1,220 @@
+"""The report as a page: one HTML file that needs nothing else, neither network nor scripts."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from evenstep.core import Floats, Ints
+from evenstep.insight.plots.plot import draw_usage, plot
+from evenstep.insight.plots.plot_data import Numbers, readable
+from evenstep.insight.plots.timeline import draw_timeline, has_timeline
+from evenstep.insight.report.document import document, embedded
+from evenstep.insight.report.figures import Figures, Phase
+from evenstep.insight.report.words import SOURCE_MEANS, duration, sentences
+from evenstep.insight.retrospect import Estimates
+from evenstep.runlog.event import Event
+from evenstep.runlog.run_log import RunLog
+
+
+def page(
+    figures: Figures,
+    run_log: RunLog,
+    plain: RunLog | None = None,
+    estimates: Estimates | None = None,
+) -> str:
+    """Return the report of a run; everything that comes from a log is escaped."""
+    title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(figures))
+    body = (
+        f"<h1>{escape(title)}</h1>"
+        f'<p class="source">{escape(SOURCE_MEANS[figures.source])}</p>'
+        f'<p class="pale">{escape(_details(figures))}</p>\n'
+        f'<div class="tiles">{_tiles(figures)}</div>\n{words}\n'
+        f"{pictures(run_log, series_of(figures, run_log, plain, estimates))}\n"
+        f'<h2>Workers</h2><div class="wide">{_table(figures)}</div>\n'
+        f'<p class="pale">{escape(_REMARK)}</p>\n'
+        f'<h2>Events</h2><div class="wide">{event_table(run_log)}</div>'
+    )
+    return document(title, body)
+
+
+_REMARK = (
+    "Medians of the iterations. A time is a worker's own work, without waiting for others; an "
+    "iteration ends when the last worker is through, before gradients are exchanged."
+)
+
+
+def _details(figures: Figures) -> str:
+    counts = f"{len(figures.workers)} workers, {figures.num_iterations} iterations"
+    return (
+        f"{counts} of {figures.total} samples, policy {readable(figures.policy, 60)}, "
+        f"predictor {readable(figures.predictor, 60)}"
+    )
+
+
+def _tiles(figures: Figures) -> str:
+    before, after, speedup = figures.before, figures.after, figures.speedup
+    if after is None:
+        return ""
+    then = "" if before is None else f"{duration(before.iteration_time)} → "
+    tiles = [("an iteration", then + duration(after.iteration_time))]
+    then = "" if before is None else f"{before.waiting_share:.0%} → "
+    tiles.append(("waiting", f"{then}{after.waiting_share:.1%}"))
+    if speedup is not None:
+        tiles.append(("times faster", f"{speedup:.2f}"))
+    if figures.above_optimum is not None:
+        about = "about " if figures.optimum_is == "estimated" else ""
+        tiles.append(("above the optimum", f"{about}{max(0.0, figures.above_optimum):.1%}"))
+    return "".join(f'<div class="tile"><b>{escape(b)}</b>{escape(a)}</div>' for a, b in tiles)
+
+
+def series_of(
+    figures: Figures,
+    run_log: RunLog,
+    plain: RunLog | None,
+    estimates: Estimates | None = None,
+) -> dict[str, ArrayLike]:
+    """Return the iteration times to compare a run's with in its plot: known ones, or estimates."""
+    length = run_log.num_iterations
+    series: dict[str, ArrayLike] = {}
+    if plain is not None:
+        series[figures.before_is] = _times_at(plain, run_log.iterations)
+    elif estimates is not None and np.isfinite(estimates.plain).any():
+        series["plain BSP, about"] = estimates.plain
+    if estimates is not None and figures.optimum_is == "estimated":
+        series["optimum, about"] = estimates.optimum
+    elif figures.optimum is not None:
+        series["optimum"] = np.full(length, figures.optimum)
+    return series
+
+
+def _times_at(run_log: RunLog, iterations: Ints) -> Floats:
+    """Return what a run took in these iterations, or in the next it has; NaN beyond its end."""
+    if run_log.num_iterations == 0:
+        return np.full(len(iterations), np.nan)
+    place = np.searchsorted(run_log.iterations, iterations)
+    inside = place < run_log.num_iterations
+    times = run_log.iteration_times[np.minimum(place, run_log.num_iterations - 1)]
+    return np.where(inside, times, np.nan)
+
+
+def _table(figures: Figures) -> str:
+    both = [phase for phase in (figures.before, figures.after) if phase is not None]
+    names = [readable(figures.before_is, 60)] if figures.before is not None else []
+    names += ["balanced" if figures.before is not None else "this run"] * bool(figures.after)
+    columns = ("batch size", "time", "waiting", "samples/s")
+    head = "".join(f'<th colspan="{len(columns)}">{escape(name)}</th>' for name in names)
+    heads = "".join(f"<th>{column}</th>" for _ in both for column in columns)
+    rows = "".join(
+        f"<tr><td>{escape(readable(worker, 60))}</td>"
+        + "".join(f"<td>{cell}</td>" for phase in both for cell in _cells(phase, i))
+        + "</tr>"
+        for i, worker in enumerate(figures.workers)
+    )
+    return f"<table><tr><th></th>{head}</tr><tr><th>worker</th>{heads}</tr>{rows}</table>"
+
+
+def _cells(phase: Phase, worker: int) -> Sequence[str]:
+    if worker >= len(phase.times) or math.isnan(phase.batch_sizes[worker]):
+        return ("-",) * 4
+    time, waiting, speed = (v[worker] for v in (phase.times, phase.waiting, phase.speeds))
+    return (
+        f"{phase.batch_sizes[worker]:g}",
+        "-" if math.isnan(time) else duration(time),
+        "-" if math.isnan(waiting) else duration(waiting),
+        "-" if math.isnan(speed) else f"{speed:.4g}",
+    )
+
+
+ROWS = 100
+"""In the table, at most: everything but plans comes first, then the last plans."""
+_SIZES = 12
+
+
+def event_table(run_log: RunLog) -> str:
+    """Return the table, with everything from the log escaped."""
+    events = [event for event in run_log.events if _words(event)]
+    shown = _chosen(events)
+    if not shown:
+        return "<p>Nothing was noted.</p>"
+    rows = "".join(
+        f"<tr><td>{event.iteration}</td><td>{escape(event.kind)}</td>"
+        f"<td>{escape(_words(event))}</td></tr>"
+        for event in shown
+    )
+    table = (
+        f'<table class="events"><tr><th>iteration</th><th>event</th><th></th></tr>{rows}</table>'
+    )
+    left_out = len(events) - len(shown)
+    return table + (f'<p class="pale">and {left_out} more</p>' if left_out else "")
+
+
+def _chosen(events: Sequence[Event]) -> list[Event]:
+    """Return what is shown, in its order."""
+    ranked = sorted(range(len(events)), key=lambda i: (events[i].kind in ("plan", "proposal"), -i))
+    return [events[i] for i in sorted(ranked[:ROWS])]
+
+
+def _words(event: Event) -> str:
+    """Return an event in words.
+
+    >>> _words(Event("plan", 3, plan=1, batch_sizes=[24, 8], reason="w1 is the straggler"))
+    'batch sizes 24/8: w1 is the straggler'
+    """
+    sizes = event.batch_sizes or ()
+    more = f"/... ({len(sizes)} workers)" if len(sizes) > _SIZES else ""
+    listed = "/".join(map(str, sizes[:_SIZES])) + more
+    worker = readable(event.worker or "", 60)
+    expected = event.predicted_time
+    words = {
+        "plan": f"batch sizes {listed}",
+        "proposal": f"batch sizes {listed} would have been used",
+        "phase": f"phase {readable(event.phase or '', 60)}",
+        "advice": f"{readable(event.advice or '', 60)} {worker}",
+        "join": f"{worker} joined",
+        "leave": f"{worker} left",
+        "limit": f"{worker} gets at most {event.cap} samples",
+        "note": readable(event.text or "", 200),
+        "end": "the run ended",
+    }[event.kind]
+    if event.kind == "advice" and expected is not None:
+        words += f": an iteration would then take {duration(expected)}"
+    return words + (f": {readable(event.reason, 200)}" if event.reason else "")
+
+
+_WORDS = {
+    "The run": "Batch sizes, batch processing times and iteration times along the run",
+    "The last iterations": "Work and waiting of each worker in the last iterations",
+    "Speeds, CPU and memory": "Predicted and actual speeds, available CPU and memory",
+}
+
+
+def pictures(run_log: RunLog, series: Mapping[str, ArrayLike]) -> str:
+    """Return the sections of the page that are pictures."""
+    if run_log.num_iterations == 0:
+        return "<h2>The run</h2><p>There is nothing to draw yet.</p>"
+    draws: dict[str, Callable[[Path], None]] = {
+        "The run": lambda path: plot(run_log, path, series),
+        "The last iterations": lambda path: draw_timeline(run_log, path),
+        "Speeds, CPU and memory": lambda path: draw_usage(run_log, Numbers.of(run_log, {}), path),
+    }
+    if not has_timeline(run_log):
+        del draws["The last iterations"]
+    try:
+        return "\n".join(f"<h2>{title}</h2>{_image(title, draw)}" for title, draw in draws.items())
+    except ImportError as missing:
+        return f"<h2>The run</h2><p>There is no picture: {escape(str(missing))}</p>"
+
+
+def _image(title: str, draw: Callable[[Path], None]) -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "picture.svg")
+        draw(path)
+        return embedded(path.read_bytes(), _WORDS[title])

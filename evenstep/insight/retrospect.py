@@ -1,0 +1,66 @@
+"""The retrospect: what plain BSP and the optimum would have taken in the iterations of a run.
+
+By lines fitted to the run itself (`recorded.py`). Neighbouring iterations of a long run are
+looked at together; what an iteration really took is scaled by what other sizes would have changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.core import Floats
+from evenstep.errors import EvenstepError
+from evenstep.insight.advice.observations import Observations, follows_speeds
+from evenstep.insight.advice.recorded import LASTS, case_of
+from evenstep.insight.thinning import group_medians, group_size
+from evenstep.runlog.run_log import RunLog, Segment
+
+_ENTRIES = 60_000
+"""Times (points x workers) that are looked at."""
+
+
+def look_back(run_log: RunLog) -> Estimates:
+    """Return the estimates of all iterations."""
+    pieces = [_look_back(run_log, segment) for segment in run_log.segments]
+    nothing = np.zeros((2, 0))
+    plain, optimum = np.concatenate([nothing, *pieces], axis=1)
+    return Estimates(plain, optimum)
+
+
+def _look_back(run_log: RunLog, segment: Segment) -> Floats:
+    """Return the two estimates of the iterations of a segment, as rows."""
+    length, count = segment.times.shape
+    if count == 1:
+        # Who is alone has everything, whatever the sizes: plain BSP and the optimum are the same.
+        return np.stack([segment.iteration_times] * 2)
+    unknown = np.full((2, length), np.nan)
+    every = max(group_size(length), -(-length * count // _ENTRIES))
+    sizes = group_medians(segment.batch_sizes.astype(np.float64), every)
+    try:
+        seen = Observations(
+            segment.workers, sizes, group_medians(segment.times, every), run_log.header.total,
+            caps=np.asarray(segment.caps[-1]), sizes_follow=follows_speeds(run_log.header.policy),
+        )  # fmt: skip
+        # Who follows speeds within the iteration is compared with who knows them.
+        case = case_of(seen, 1 if seen.sizes_follow else LASTS)
+        best = case.best_iteration_times()
+    except EvenstepError:
+        # Too few iterations, or limits that were broken: there is nothing to say.
+        return unknown
+    real = case.times(np.maximum(np.round(sizes), 0).astype(np.int64)).max(axis=1)
+    others = np.stack([case.times(case.even).max(axis=1), best])
+    ratios = np.repeat(others / np.where(real > 0, real, np.nan), every, axis=1)[:, :length]
+    estimates: Floats = ratios * segment.iteration_times
+    return estimates
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Iteration times, in seconds, one per iteration of a run log; NaN where nobody can tell."""
+
+    plain: Floats
+    """With even sizes."""
+    optimum: Floats
+    """With the best sizes."""

@@ -1,0 +1,152 @@
+"""The line from a client to the manager, or to another service: one call at a time, TCP or TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from thriftpy2.thrift import TApplicationException, TMessageType
+
+from evenstep.errors import MalformedMessage, ManagerUnreachable, Refused
+from evenstep.manager import wire
+from evenstep.manager.access import parse_address
+from evenstep.manager.buffers import Octets, joined
+from evenstep.manager.idl import VERSION, types
+
+
+@dataclass(frozen=True)
+class Where:
+    """Which manager to speak to, and how to be let in."""
+
+    address: str
+    token: str | None = None
+    tls: ssl.SSLContext | None = None
+
+    def __repr__(self) -> str:
+        return f"Where({self.address!r})"
+
+
+@dataclass(frozen=True)
+class Callee:
+    """Which service is at the other end: one with `hello`, and calls that throw `Refused`."""
+
+    name: str
+    """What errors call it."""
+    service: str
+    """Its name in the Thrift file."""
+    version: int
+    types: Callable[[], Any]
+    read: Callable[[bytes], wire.Message] = wire.parse_header
+    """How an answer is read: believed, or walked through."""
+
+
+MANAGER = Callee("manager", "BatchSizeManager", VERSION, types)
+
+
+class ServiceConnection:
+    """An open connection that has said hello."""
+
+    _callee = MANAGER
+
+    def __init__(self, where: Where, timeout: float, callee: Callee = MANAGER) -> None:
+        self._where = where
+        self._callee = callee
+        self._sequence = 0
+        self._socket = self._connect(timeout)
+        try:
+            self.call("hello", timeout, version=callee.version, token=where.token or "")
+        except BaseException:
+            self.close()
+            raise
+
+    def call(self, name: str, timeout: float, **arguments: Any) -> Any:
+        """Make a call and return its result.
+
+        Raises Refused where the other end says no, and ManagerUnreachable where nothing, or no
+        sense, came back; the line is of no use then.
+        """
+        service = getattr(self._callee.types(), self._callee.service)
+        body = wire.encode_body(getattr(service, f"{name}_args")(**arguments))
+        return self.call_with(name, timeout, [body])
+
+    def call_with(self, name: str, timeout: float, body: Sequence[Octets]) -> Any:
+        """Make a call whose arguments are bytes already, in pieces."""
+        service = getattr(self._callee.types(), self._callee.service)
+        self._sequence = (self._sequence + 1) % 2**31
+        length = sum(map(len, body))
+        head = wire.encode_head(name, TMessageType.CALL, self._sequence, length)
+        try:
+            reply = self._callee.read(self._exchange([head, *body], time.monotonic() + timeout))
+            if reply.kind == TMessageType.EXCEPTION:
+                failure = wire.decode_body(TApplicationException(), reply.body)
+                raise self._unreachable(str(failure.message))
+            if reply.sequence != self._sequence:
+                raise self._unreachable("an answer came that was not asked for")
+            result = wire.decode_body(getattr(service, f"{name}_result")(), reply.body)
+        except (OSError, MalformedMessage) as error:
+            raise self._unreachable(str(error) or type(error).__name__) from error
+        if result.refused is not None:
+            names = self._callee.types().Problem._VALUES_TO_NAMES
+            raise Refused(names.get(result.refused.problem, "INVALID"), str(result.refused.message))
+        return getattr(result, "success", None)
+
+    def close(self) -> None:
+        # Closing alone does not wake a thread that reads.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _connect(self, timeout: float) -> socket.socket:
+        address = parse_address(self._where.address)
+        try:
+            line = socket.create_connection(address, timeout)
+        except OSError as error:
+            raise self._unreachable(str(error)) from error
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if self._where.tls is None:
+            return line
+        try:
+            return self._where.tls.wrap_socket(line, server_hostname=address[0])
+        except OSError as error:
+            line.close()
+            raise self._unreachable(str(error)) from error
+
+    def _exchange(self, frame: Sequence[Octets], deadline: float) -> bytes:
+        for piece in joined(frame):
+            self._socket.settimeout(_left(deadline))
+            self._socket.sendall(piece)
+        return self.receive(deadline)
+
+    def receive(self, deadline: float) -> bytes:
+        """Return the content of the next frame: most come in one piece."""
+        came = self._socket.recv(65536)
+        if len(came) >= 4 and len(came) == 4 + wire.frame_length(came, wire.MAX_REPLY):
+            return came[4:]
+        buffer = bytearray(came)
+        while len(buffer) < 4 or len(buffer) < 4 + wire.frame_length(buffer, wire.MAX_REPLY):
+            if not came:
+                raise ConnectionError(self._closed())
+            self._socket.settimeout(_left(deadline))
+            came = self._socket.recv(65536)
+            buffer += came
+        if len(buffer) > 4 + wire.frame_length(buffer, wire.MAX_REPLY):
+            raise MalformedMessage("a frame must be followed by nothing, got more")
+        return bytes(buffer[4:])
+
+    def _closed(self) -> str:
+        is_greeting = self._sequence == 1
+        hint = ", as one with TLS does where the client has none" if is_greeting else ""
+        return f"the connection was closed{hint if self._where.tls is None else ''}"
+
+    def _unreachable(self, why: str) -> ManagerUnreachable:
+        return ManagerUnreachable(f"the {self._callee.name} at {self._where.address}: {why}")
+
+
+def _left(deadline: float) -> float:
+    return max(1e-3, deadline - time.monotonic())

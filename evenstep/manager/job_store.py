@@ -1,0 +1,141 @@
+"""What outlives the manager: a file per job, written all at once, in the folder of --state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from evenstep.core.archive import parse_archive, write_archive
+from evenstep.core.folder_lock import lock_folder
+from evenstep.core.rows import Arrays, inner_arrays
+from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
+from evenstep.manager.job_settings import JobSettings, check_name, safe_name
+
+FORMAT = 1
+_SUFFIX = ".job.npz"
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedState:
+    """What a run has learned, in the form in which balancers save it."""
+
+    workers: tuple[str, ...]
+    state: Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A job at a moment."""
+
+    job: str
+    settings: JobSettings
+    iteration: int
+    """k of the open boundary."""
+    leases: dict[str, float]
+    """The leases of the workers, in seconds."""
+    running: LearnedState | None
+    """The members and what is known of them; None where the job does not run."""
+    learned: LearnedState | None
+    """What the next run begins with, where this one has lost workers already or has ended."""
+    least_number: int = 0
+    """New plans have no number below this one."""
+
+    @property
+    def known(self) -> list[LearnedState]:
+        return [learned for learned in (self.running, self.learned) if learned is not None]
+
+
+def lock(folder: Path) -> IO[str]:
+    """Make sure that no other manager writes here, for as long as the result is kept open."""
+    held = lock_folder(folder)
+    if held is None:
+        raise InvalidSetting(f"another manager must not use the folder, got {folder}")
+    return held
+
+
+def save(folder: Path, saved: Saved) -> None:
+    """Write the file of a job; a crash leaves the old one or the new one."""
+    settings = {**asdict(saved.settings), "job": saved.job, "leases": saved.leases}
+    arrays: Arrays = {
+        "format": np.array(FORMAT),
+        "settings": np.array(json.dumps(settings)),
+        "iteration": np.array(saved.iteration),
+        "least_number": np.array(saved.least_number),
+        **_arrays("running", saved.running),
+        **_arrays("learned", saved.learned),
+    }
+    write_archive(path_of(folder, saved.job), arrays)
+
+
+def clear_scratch(folder: Path) -> None:
+    """Remove what a manager that was killed has left half written."""
+    for path in folder.glob(f".*{_SUFFIX}.*"):
+        path.unlink(missing_ok=True)
+
+
+def load_all(folder: Path, complain: Callable[[str], None]) -> list[Saved]:
+    """Read the files of all jobs; a damaged one is reported, set aside, and not read again."""
+    found = [_load(path, complain) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
+    return [saved for saved in found if saved is not None]
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that cannot be used, so that it is neither read again nor lost."""
+    numbers = range(1, 1_000_000)
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in numbers)
+    aside = next(name for name in names if not name.exists())
+    return path.rename(aside)
+
+
+def path_of(folder: Path, job: str) -> Path:
+    """Return where the file of a job is; two names never have the same file."""
+    return folder / f"{safe_name(job)}{_SUFFIX}"
+
+
+def _load(path: Path, complain: Callable[[str], None]) -> Saved | None:
+    try:
+        saved = _parse(path.read_bytes())
+        if path_of(path.parent, saved.job) != path:
+            raise StateFileError(f"a file must be named after its job, which is {saved.job}")
+        return saved
+    except (EvenstepError, OSError) as error:
+        complain(f"{path} cannot be used and is now {set_aside(path).name}: {error}")
+        return None
+
+
+def _parse(content: bytes) -> Saved:
+    arrays = parse_archive(content, "a saved job", FORMAT, ("settings", "iteration"))
+    try:
+        settings = json.loads(str(arrays["settings"]))
+        job, leases = check_name("job", settings.pop("job")), settings.pop("leases")
+        return Saved(
+            job,
+            JobSettings(**settings),
+            int(arrays["iteration"]),
+            {str(worker): float(lease) for worker, lease in leases.items()},
+            _learned("running", arrays),
+            _learned("learned", arrays),
+            int(arrays.get("least_number", 0)),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StateFileError(f"a saved job must be whole, {error!r}") from error
+
+
+def _arrays(name: str, learned: LearnedState | None) -> Arrays:
+    if learned is None:
+        return {}
+    state = {f"{name}.state.{key}": array for key, array in learned.state.items()}
+    return {f"{name}.workers": np.array(learned.workers, dtype=np.str_), **state}
+
+
+def _learned(name: str, arrays: Arrays) -> LearnedState | None:
+    own = inner_arrays(arrays, name)
+    if "workers" not in own:
+        return None
+    workers = tuple(check_name("worker", str(worker)) for worker in own["workers"])
+    return LearnedState(workers, inner_arrays(own, "state"))

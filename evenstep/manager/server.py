@@ -1,0 +1,172 @@
+"""A manager at work: its parts put together, from the start to the last line that it says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import ssl
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from evenstep.errors import EvenstepError
+from evenstep.manager.access import is_loopback
+from evenstep.manager.endpoint import MAX_CONNECTIONS, Endpoint
+from evenstep.manager.events import EventStream
+from evenstep.manager.http_routes import HttpRoutes
+from evenstep.manager.http_server import HttpPort
+from evenstep.manager.jobs import Jobs
+from evenstep.manager.log_format import log_news
+from evenstep.manager.notifications import Notifications
+from evenstep.manager.run_logs import RunLogs
+from evenstep.manager.service import Service
+from evenstep.manager.snapshot import Snapshot, snapshot_of
+
+Address = tuple[str, int]
+
+_OTHER_FILES = 2_000
+"""Open files besides connections of workers: the HTTP port, run logs, the state."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ManagerOptions:
+    """How a manager is started."""
+
+    listen: Address
+    http: Address | None
+    """Where it is looked at; None: nowhere."""
+    must_have_http: bool = True
+    """Whether it does not start where that address is taken."""
+    state: Path | None = None
+    logs: Path | None = None
+    """The folder of run logs, one for every run of a job."""
+    token: str | None = field(default=None, repr=False)
+    tls: ssl.SSLContext | None = None
+
+
+async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
+    """Serve until the process is told to stop; `say` is told where, and what was kept."""
+    clock = asyncio.get_running_loop().time
+    _allow_connections(MAX_CONNECTIONS)
+    news = Notifications()
+    news.listen(log_news)
+    events = EventStream()
+    news.listen(events.hear)
+    jobs = Jobs(options.state, news=news)
+    service = Service(jobs, clock, options.token)
+    endpoint = Endpoint(service, options.tls)
+
+    async with contextlib.AsyncExitStack() as stack:
+        run_logs = None
+        if options.logs is not None:
+            run_logs = RunLogs(options.logs, lambda name: jobs.find(name).settings)
+            run_logs.start()
+            stack.callback(run_logs.close)
+            news.listen(run_logs.hear)
+        jobs.recover(clock())
+        urls: list[str] = []
+        if options.http is not None:
+            sight = _Sight(service, endpoint, events, run_logs)
+            urls = await _be_seen(options, options.http, sight, stack)
+
+        def ready(where: str) -> None:
+            # What is there now stays: the collector need not look at it between two reports.
+            gc.freeze()
+            # A round of a thousand workers makes some ten thousand objects that go with it.
+            gc.set_threshold(50_000)
+            found = f", {counted(len(jobs), 'job')} recovered" if jobs else ""
+            say(f"listening on {where}{found}")
+            if urls:
+                say(f"to be seen on {' and '.join(urls)}")
+
+        with _listening(options.listen):
+            await endpoint.run(*options.listen, ready)
+    say(f"stopped; {_kept(jobs, options.state)}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Sight:
+    """The parts of a manager that there is something to see of."""
+
+    service: Service
+    endpoint: Endpoint
+    events: EventStream
+    run_logs: RunLogs | None
+
+    def snapshot(self, port: HttpPort) -> Snapshot:
+        return snapshot_of(
+            self.service,
+            connections=self.endpoint.num_connections,
+            http_connections=port.num_connections,
+            event_followers=self.events.num_followers,
+            run_log_failures=self.run_logs.num_failures if self.run_logs else 0,
+            run_log_left_out=self.run_logs.num_left_out if self.run_logs else 0,
+        )
+
+    def problem(self) -> str | None:
+        return "the state cannot be written" if self.service.jobs.unwritten else None
+
+
+async def _be_seen(
+    options: ManagerOptions, address: Address, sight: _Sight, stack: contextlib.AsyncExitStack
+) -> list[str]:
+    """Open the HTTP port until the stack is left, and return where it is, if it could be opened."""
+    local = is_loopback(address[0])
+    pages = HttpRoutes(
+        lambda: sight.snapshot(port), sight.problem, sight.events, options.token, local
+    )
+    port = HttpPort(pages.respond)
+    stack.callback(pages.close)
+    try:
+        with _listening(address):
+            return await stack.enter_async_context(port.listening(*address, options.tls))
+    except EvenstepError as error:
+        if options.must_have_http:
+            raise
+        _log.warning("going on without metrics: %s; give another address with --http", error)
+        return []
+
+
+def _allow_connections(number: int) -> None:
+    """Let this process have so many connections, as far as it may decide that itself.
+
+    Most systems give a process 1,024 open files unless it asks for more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = number + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+@contextlib.contextmanager
+def _listening(address: Address) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        host, port = address
+        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _kept(jobs: Jobs, state: Path | None) -> str:
+    """Say what of the jobs outlives the manager."""
+    if state is None:
+        return f"{counted(len(jobs), 'job')} not kept: there is no --state"
+    lost = len(jobs.unwritten)
+    kept = f"kept {counted(len(jobs) - lost, 'job')} in {state}"
+    return f"{kept}; {counted(lost, 'job')} could not be written" if lost else kept
+
+
+def counted(number: int, thing: str) -> str:
+    """Return how many things there are.
+
+    >>> counted(1, "job"), counted(0, "job")
+    ('1 job', '0 jobs')
+    """
+    return f"{number} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,48 @@
+"""The workers of a process group, as they meet."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from evenstep.core import Floats, Ints
+from evenstep.pytorch.inflight import InflightTensors
+
+
+class ProcessGroupCollective:
+    """Lets the workers of a group that can exchange CPU tensors tell each other numbers."""
+
+    def __init__(self, group: dist.ProcessGroup, handed: InflightTensors) -> None:
+        self.group = group
+        self.handed = handed
+        self.worker = dist.get_rank(group)
+        self.num_workers = dist.get_world_size(group)
+
+    def everybody(self, row: Floats) -> Floats:
+        """Return the rows of all workers: each fills its own in zeros, and they are summed."""
+        rows = torch.zeros(self.num_workers, len(row), dtype=torch.float64)
+        rows[self.worker] = torch.from_numpy(row)
+        dist.all_reduce(self.handed.watch(rows), group=self.group)
+        told: Floats = rows.numpy()
+        return told
+
+    def of_first(self, numbers: Ints) -> Ints:
+        """Return the numbers that worker 0 has; those of the others are as many."""
+        told = torch.from_numpy(numbers.copy())
+        dist.broadcast(self.handed.watch(told), dist.get_global_rank(self.group, 0), self.group)
+        first: Ints = told.numpy()
+        return first
+
+
+def meeting_of(group: dist.ProcessGroup) -> ProcessGroupCollective:
+    """Return the workers of a group, on a further one where it cannot exchange CPU tensors."""
+    return ProcessGroupCollective(_side_group(group), InflightTensors())
+
+
+def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """Return a group that can exchange CPU tensors among the same workers."""
+    if "gloo" in str(dist.get_backend(group)):
+        return group
+    ranks = dist.get_process_group_ranks(group)
+    side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
+    return side

@@ -1,0 +1,181 @@
+"""Weighing: losses that are means over something else than samples, such as tokens or pixels.
+
+The gradient of the joined batch is the sum of count times gradient, over the sum of all counts,
+which only the exchange knows. So a loss is multiplied by its own count when it is weighed, over X
+to keep numbers small; the counts travel beside the reports, behind the last gradients; and every
+bucket is divided by their sum as soon as that is there. Nobody waits for it before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch._C._distributed_c10d import GradBucket
+
+from evenstep.errors import InvalidSetting, PartlyWeighed
+from evenstep.pytorch.inflight import InflightTensors
+
+COUNT_WIDTH = 2
+"""Numbers per worker: a count as a sum of two float32, which keeps 48 bits of it."""
+_UNWEIGHED, _PARTLY, _SKIPPED = -1.0, -2.0, -3.0
+
+
+class LossWeights:
+    """Weighs losses by counts, and adds up the counts that go into one exchange."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._sum = 0.0
+        self._is_weighed = False
+        self._skips = self._is_skipped = False
+        self._was_weighed: set[bool] = set()
+        self.calls = 0
+        """How many losses were weighed so far."""
+        self._divisor: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+
+    @property
+    def count(self) -> float | None:
+        """What the gradients of the coming exchange are of; None where no loss was weighed."""
+        if self._is_weighed or True in self._was_weighed:
+            return self._sum
+        # Without any sample, nobody can tell here whether the others weigh theirs.
+        return 0.0 if self._is_skipped and not self._was_weighed else None
+
+    def weigh(self, loss: torch.Tensor, count: float) -> torch.Tensor:
+        """Return a loss that weighs as much as its count says, which counts once it goes back."""
+        self.calls += 1
+        weighed = loss * (count / self._total)
+        if weighed.requires_grad:
+            weighed.register_hook(lambda gradient: self._add(count))
+        return weighed
+
+    def skip(self) -> None:
+        """Count nothing for a worker without samples, whether the others weigh theirs or not."""
+        self._skips = self._is_skipped = True
+
+    @property
+    def so_far(self) -> tuple[float, bool]:
+        """What was counted, to begin again from."""
+        return self._sum, self._is_weighed
+
+    def begin_again(self, so_far: tuple[float, bool]) -> None:
+        """Forget what was counted since then: its gradients are gone."""
+        self._sum, self._is_weighed = so_far
+
+    def end_pass(self) -> None:
+        """Take note that a backward pass has ended, of a loss that was weighed or was not."""
+        if self._is_weighed or not self._skips:
+            self._was_weighed.add(self._is_weighed)
+        self._is_weighed = self._skips = False
+
+    def forget(self) -> None:
+        """Begin anew: what was counted has been exchanged, or never will be."""
+        self._sum = 0.0
+        self._is_weighed = self._skips = self._is_skipped = False
+        self._was_weighed.clear()
+
+    def slot(self) -> NDArray[np.float32]:
+        """Return what the others must know, when the last pass of an exchange ends."""
+        self.end_pass()
+        if not self._was_weighed:
+            return np.array([_SKIPPED, 0], dtype=np.float32)
+        if self._was_weighed != {True}:
+            mark = _PARTLY if True in self._was_weighed else _UNWEIGHED
+            return np.array([mark, 0], dtype=np.float32)
+        head = np.float32(self._sum)
+        return np.array([head, self._sum - float(head)], dtype=np.float32)
+
+    def divided(
+        self,
+        exchanged: torch.futures.Future[torch.Tensor],
+        bucket: GradBucket,
+        slots: Callable[[], torch.Tensor],
+        handed: InflightTensors,
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Divide a bucket by the sum of all counts, which comes with the last one's `slots`."""
+        if self.count is None:
+            if bucket.is_last():
+                self.forget()
+            return exchanged
+        if bucket.index() == 0:
+            self._divisor = _future_on(bucket.buffer().device)
+        divisor = self._divisor
+        if bucket.is_last():
+            self.forget()
+            settle = handed.watch(lambda done: _settle(done, divisor, slots, self._total))
+            return exchanged.then(settle)
+
+        def divide(both: torch.futures.Future[Any]) -> torch.Tensor:
+            both.value()  # Raises what went wrong.
+            return exchanged.value().div_(divisor.value())
+
+        return torch.futures.collect_all([exchanged, divisor]).then(handed.watch(divide))
+
+    def _add(self, count: float) -> None:
+        self._sum += count
+        self._is_weighed = True
+
+
+def as_number(value: float | torch.Tensor) -> float:
+    """Return a number; a loss may be asked for its value before it goes back."""
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)
+
+
+def as_count(count: float | torch.Tensor) -> float:
+    """Return a count as a number, or raise InvalidSetting."""
+    value = as_number(count)
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidSetting(f"count must be a finite number >= 0, got {value}")
+    return value
+
+
+def check_slots(slots: NDArray[np.float32]) -> None:
+    """Raise PartlyWeighed unless all losses of an exchange were weighed, or none."""
+    marks = slots[:, 0]
+    told = marks != _SKIPPED
+    if (marks == _PARTLY).any():
+        raise PartlyWeighed(
+            "weigh must be called for all losses whose gradients are accumulated, or for none, "
+            f"but worker {int(np.argmax(marks == _PARTLY))} called it for some of them"
+        )
+    unweighed = marks == _UNWEIGHED
+    weighed = told & ~unweighed
+    if unweighed.any() and weighed.any():
+        raise PartlyWeighed(
+            "weigh must be called on all workers or on none in an iteration, but worker "
+            f"{int(np.argmax(weighed))} called it and worker {int(np.argmax(unweighed))} did not"
+        )
+
+
+def _future_on(device: torch.device) -> torch.futures.Future[torch.Tensor]:
+    return torch.futures.Future(devices=[device] if device.type == "cuda" else None)
+
+
+def _settle(
+    done: torch.futures.Future[torch.Tensor],
+    divisor: torch.futures.Future[Any],
+    slots: Callable[[], torch.Tensor],
+    total: int,
+) -> torch.Tensor:
+    """Make the divisor known to the other buckets, and divide the last one."""
+    try:
+        summed = done.value()
+        known = _divisor_of(slots(), total)
+    except Exception as error:
+        # Or the other buckets would wait for ever.
+        divisor.set_exception(error)
+        raise
+    divisor.set_result(known)
+    return summed.div_(known)
+
+
+def _divisor_of(slots: torch.Tensor, total: int) -> torch.Tensor:
+    """Return the sum of all counts over X; 1 where nothing counts, as nothing is then divided."""
+    head, tail = slots.to(torch.float64).T
+    counted = torch.where(head < 0, 0.0, head + tail).sum() / total
+    return torch.where(counted > 0, counted, 1.0)

@@ -1,0 +1,1 @@
+"""Simulator: clusters, schemes and workloads, in virtual time, on Ray, or as real load."""

@@ -1,0 +1,128 @@
+"""Backups: further machines behind a cluster's workers, for redundant execution (section 5.3).
+
+Cluster-B has two of its own, as in the paper. Behind other clusters, a backup is another machine
+like one of the workers: in a twin of the cluster, with noise and tasks drawn from another seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evenstep.core import Floats, Ints
+from evenstep.core.short_form import require_whole
+from evenstep.errors import InvalidSetting
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.conditions import Conditions, Environment
+from evenstep.simulator.clusters.curves import Curves
+from evenstep.simulator.clusters.registry import make_cluster
+
+_OTHER_SEED = 1_000_003
+"""How far a twin's seed is from the cluster's: nobody counts up to there."""
+
+
+def usual_backups(num_workers: int) -> int:
+    """Return one backup for 16 workers, as in the paper, and at least one.
+
+    >>> usual_backups(32), usual_backups(4)
+    (2, 1)
+    """
+    return max(1, num_workers // 16)
+
+
+def make_with_backups(
+    spec: str,
+    backups: int | None = None,
+    like: str | None = None,
+    num_workers: int | None = None,
+    iterations: int | None = None,
+    seed: int = 0,
+    noisy: bool = True,
+    model: str | None = None,
+) -> Cluster:
+    """Make a cluster as `make_cluster` does, with backups behind its workers.
+
+    `like` names the worker that they are like; if not given, the one that three quarters of the
+    workers are not faster than. With as many samples for each worker as before, the total is
+    larger.
+
+    >>> make_with_backups("B").workers[-2:]
+    ['backup-0', 'backup-1']
+    >>> make_with_backups("A:4").workers
+    ['V100', 'M60', 'K80', 'K520', 'backup-0']
+    """
+    cluster = make_cluster(spec, num_workers, iterations, seed, noisy, model)
+    backups = usual_backups(cluster.num_workers) if backups is None else backups
+    require_whole("backups", backups)
+    name, _, settings = spec.partition(":")
+    if name == "B":
+        if like is not None:
+            raise InvalidSetting(f"backups of Cluster-B are its own, like none, got {like!r}")
+        settings = f"{settings},backups={backups}" if settings else f"backups={backups}"
+        return make_cluster(f"B:{settings}", num_workers, iterations, seed, noisy, model)
+    twin = make_cluster(spec, num_workers, iterations, seed + _OTHER_SEED, noisy, model)
+    return _joined(cluster, twin, np.full(backups, _likeness(cluster, like)))
+
+
+def even_speeds(cluster: Cluster) -> Floats:
+    """Return how many samples per second each undisturbed worker does with an even batch."""
+    batch_size = cluster.total / cluster.num_workers
+    return batch_size / cluster.curves.times_at(np.full(cluster.num_workers, batch_size))
+
+
+def _likeness(cluster: Cluster, like: str | None) -> int:
+    workers = list(cluster.workers)
+    if like is None:
+        return int(np.argsort(even_speeds(cluster), kind="stable")[3 * (len(workers) - 1) // 4])
+    if like not in workers:
+        raise InvalidSetting(
+            f"backups must be like one of the workers ({', '.join(workers)}), got {like!r}"
+        )
+    return workers.index(like)
+
+
+def _joined(cluster: Cluster, twin: Cluster, rows: Ints) -> Cluster:
+    """Return the cluster with these workers of its twin behind its own."""
+    n, b = cluster.num_workers, len(rows)
+    if cluster.total % n:
+        raise InvalidSetting(
+            f"with backups the total must be a multiple of the {n} workers, got {cluster.total}"
+        )
+    return replace(
+        cluster,
+        workers=[*cluster.workers, *(f"backup-{i}" for i in range(b))],
+        curves=Curves(
+            *(
+                np.concatenate([getattr(cluster.curves, part), getattr(twin.curves, part)[rows]])
+                for part in ("sizes", "times", "slopes")
+            )
+        ),
+        cap=np.concatenate([cluster.cap, twin.cap[rows]]),
+        environment=_Joined(cluster.environment, twin.environment, rows),
+        total=cluster.total // n * (n + b),
+        bandwidth=np.concatenate([cluster.bandwidth, twin.bandwidth[rows]]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Joined:
+    """An environment with some workers of another one behind its own."""
+
+    environment: Environment
+    other: Environment
+    rows: Ints
+
+    @property
+    def follows_clock(self) -> bool:
+        return self.environment.follows_clock or self.other.follows_clock
+
+    def conditions(self, iteration: int, now: float) -> Conditions:
+        at = self.environment.conditions(iteration, now)
+        beside = self.other.conditions(iteration, now)
+        return Conditions(
+            *(
+                np.concatenate([getattr(at, part), getattr(beside, part)[self.rows]])
+                for part in ("slowdown", "communication", "noise", "cpu", "memory")
+            )
+        )

@@ -1,0 +1,38 @@
+"""Swapping: how a lack of memory slows a worker down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.core import Floats
+from evenstep.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Swap:
+    """Below the share of memory that is needed, the computation time grows in proportion.
+
+    >>> Swap(needed=0.3, strength=2.0).slowdown(np.array([0.5, 0.3, 0.15, 0.0]))
+    array([1., 1., 2., 3.])
+    """
+
+    needed: float = 0.3
+    """Share of the memory below which the worker swaps."""
+    strength: float = 0.0
+    """How many computation times a worker without any memory loses; 0: memory does not matter."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.needed <= 1:
+            raise InvalidSetting(f"needed must be a fraction above 0, up to 1, got {self.needed}")
+        if not 0 <= self.strength < np.inf:
+            raise InvalidSetting(f"strength must be finite and >= 0, got {self.strength}")
+
+    def slowdown(self, memory: Floats) -> Floats:
+        """Return the factors on the computation time with these shares of memory free."""
+        missing = np.maximum(0.0, self.needed - memory) / self.needed
+        return 1 + self.strength * missing
+
+
+NO_SWAP = Swap()

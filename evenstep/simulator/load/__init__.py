@@ -1,0 +1,1 @@
+"""Real load: puts the load of a trace on this machine, or throttles its processes."""

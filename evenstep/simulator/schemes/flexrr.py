@@ -1,0 +1,99 @@
+"""`flexrr`: BSP whose workers hand samples to each other within an iteration (Harlap et al., 2016).
+
+Workers process their batch sample by sample, so that it can be split at any time. Several times per
+iteration their progress is compared, and who lags behind hands some of the samples that it has
+not begun to a worker that is ahead; the helper group of each is all the others (section 5.3 of the
+paper). This says who helps whom; the engine runs it, and charges what monitoring and moving cost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evenstep.core import Ints
+from evenstep.core.short_form import require_whole
+from evenstep.errors import InvalidSetting
+from evenstep.simulator.schemes.bsp import Bsp
+from evenstep.simulator.schemes.scheme import Answer
+
+
+@dataclass(frozen=True, eq=False)
+class Help:
+    """Samples that change hands at a check: from each lagging worker to its helper."""
+
+    lagging: Ints
+    helpers: Ints
+    counts: Ints
+    """Samples of each pair, at least 1."""
+
+
+class FlexRR:
+    """Arrivals are those of BSP; `check` compares the progress within an iteration.
+
+    >>> flexrr = FlexRR(num_workers=3, trigger=0.2, share=0.1)
+    >>> given = flexrr.check(remaining=np.array([90, 60, 30]), batch_size=100)
+    >>> given.lagging, given.helpers, given.counts
+    (array([0]), array([2]), array([10]))
+    """
+
+    synchronous = True
+
+    def __init__(
+        self,
+        num_workers: int,
+        checks: int = 100,
+        trigger: float = 0.2,
+        share: float = 0.025,
+        monitoring: float = 0.03,
+        moving: float = 0.02,
+    ) -> None:
+        require_whole("checks of flexrr", checks)
+        for name, value in (("trigger", trigger), ("monitoring", monitoring), ("moving", moving)):
+            if not 0 <= value < np.inf:
+                raise InvalidSetting(f"{name} of flexrr must be finite and >= 0, got {value}")
+        if not 0 < share <= 1:
+            raise InvalidSetting(f"share of flexrr must be a fraction above 0, got {share}")
+        self._bsp = Bsp(num_workers)
+        self.num_counted = num_workers
+        self.checks = checks
+        """Checks of the progress in one iteration."""
+        self.trigger = trigger
+        """How far a worker must lag behind to be helped, as a share of a batch."""
+        self.share = share
+        """How much it hands over at once, as a share of a batch."""
+        self.monitoring = monitoring
+        """What watching the progress adds to the time of every sample, as a share of it."""
+        self.moving = moving
+        """What an iteration in which it moves samples costs a worker, as a share of its batch."""
+
+    def arrive(self, worker: int) -> Answer:
+        return self._bsp.arrive(worker)
+
+    def leave(self, worker: int) -> Answer:
+        return self._bsp.leave(worker)
+
+    def join(self, worker: int) -> Answer:
+        return self._bsp.join(worker)
+
+    def check(self, remaining: Ints, batch_size: float) -> Help:
+        """Say who hands how many samples to whom.
+
+        The worker furthest behind is paired with the one furthest ahead, the second with the
+        second, and so on. A pair shares its difference at most; a helper that has nothing left
+        is given something however small the lag.
+
+        `remaining` are the samples that each worker has not begun, `batch_size` is the batch that
+        shares are taken of: X/n.
+        """
+        order = remaining.argsort(kind="stable")
+        pairs = len(order) // 2
+        helpers, lagging = order[:pairs], order[::-1][:pairs]
+        left = remaining[helpers]
+        lag = remaining[lagging] - left
+        due = (lag > self.trigger * batch_size) | (left <= 0)
+        # From pair to pair the lag falls and what the helper has left grows: the first are due.
+        num_due = int((due & (lag >= 2)).sum())
+        counts = np.minimum(max(1, round(self.share * batch_size)), lag[:num_due] // 2)
+        return Help(lagging[:num_due], helpers[:num_due], counts)

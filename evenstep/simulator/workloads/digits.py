@@ -1,0 +1,69 @@
+"""Digits: small nets for scikit-learn's 1797 pictures of written digits."""
+
+from __future__ import annotations
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from evenstep.simulator.workloads import NUM_TRAINING
+from evenstep.simulator.workloads.classification import Classification
+
+
+def digits() -> tuple[TensorDataset, TensorDataset]:
+    """Return the samples to train on and those to test with; they come with scikit-learn."""
+    bunch = load_digits()
+    # The file is in the order in which people wrote: mixed, both parts have everybody's digits.
+    order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
+    images = torch.tensor(bunch.images, dtype=torch.float32)[order].unsqueeze(1)
+    images = (images - images.mean()) / images.std()
+    labels = torch.tensor(bunch.target)[order]
+    return (
+        TensorDataset(images[:NUM_TRAINING], labels[:NUM_TRAINING]),
+        TensorDataset(images[NUM_TRAINING:], labels[NUM_TRAINING:]),
+    )
+
+
+def digits_net(seed: int = 0, width: int = 8) -> nn.Sequential:
+    """Return a net for 8 x 8 pictures; its first layer is a convolution.
+
+    It has no BatchNorm, so a sample's gradient does not depend on who else is in its batch; and
+    it is smooth, so that a rounding error stays one: ReLU and MaxPool make steps of some.
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(1, width, kernel_size=3, padding=1),
+            nn.Tanh(),
+            nn.Conv2d(width, 2 * width, kernel_size=3, padding=1),
+            nn.Tanh(),
+            nn.AvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(2 * width * 16, 10),
+        )
+
+
+@torch.no_grad()
+def accuracy(net: nn.Module, samples: TensorDataset) -> float:
+    """Return the share of samples that a net tells right."""
+    images, labels = samples.tensors
+    return float((net(images).argmax(dim=1) == labels).float().mean())
+
+
+def softmax_digits(dtype: torch.dtype = torch.float32) -> Classification:
+    """Return the workload of one linear layer on digits: convex, and quick."""
+    return Classification("softmax-digits", _softmax_net, *digits(), dtype)
+
+
+def mlp_digits(dtype: torch.dtype = torch.float32, width: int = 64) -> Classification:
+    """Return the workload of a net with one hidden layer on digits."""
+    return Classification("mlp-digits", lambda: _mlp_net(width), *digits(), dtype)
+
+
+def _softmax_net() -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+def _mlp_net(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.Tanh(), nn.Linear(width, 10))

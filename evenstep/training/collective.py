@@ -1,0 +1,147 @@
+"""Meeting: how the workers of a training tell each other a few numbers, all at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from evenstep.core import Floats
+from evenstep.errors import InvalidSetting
+
+
+class Collective(Protocol):
+    """All workers of a training; whoever calls `everybody` waits for the others to do so too."""
+
+    @property
+    def worker(self) -> int:
+        """Which of the workers this one is."""
+        ...
+
+    @property
+    def num_workers(self) -> int: ...
+
+    def everybody(self, row: Floats) -> Floats:
+        """Return the rows of all workers, one per worker; all rows have the same length."""
+        ...
+
+
+class Alone:
+    """The meeting of a training with one worker."""
+
+    worker = 0
+    num_workers = 1
+
+    def everybody(self, row: Floats) -> Floats:
+        return row[np.newaxis]
+
+
+def tell(meeting: Collective, value: Any) -> list[Any]:
+    """Return what all workers have to say: anything that JSON can hold.
+
+    >>> tell(Alone(), {"total": 64})
+    [{'total': 64}]
+    """
+    said = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+    lengths = meeting.everybody(np.array([len(said)], dtype=np.float64))[:, 0].astype(int)
+    row = np.zeros(max(lengths), dtype=np.float64)
+    row[: len(said)] = said
+    rows = meeting.everybody(row).astype(np.uint8)
+    heard = zip(rows, lengths, strict=True)
+    return [json.loads(bytes(theirs[:length]).decode()) for theirs, length in heard]
+
+
+def mean_over_workers(value: float, weight: float, meeting: Collective) -> float:
+    """Return the mean of all workers' values, by their weights; NaN without any weight.
+
+    >>> mean_over_workers(3.0, 8, Alone())
+    3.0
+    """
+    # A worker without samples has nothing to say, and its mean may be no number.
+    said = np.array([value * weight if weight else 0.0, weight], dtype=np.float64)
+    summed = meeting.everybody(said).sum(axis=0)
+    return float(summed[0] / summed[1]) if summed[1] else math.nan
+
+
+def require_agreement(settings: Mapping[str, Any], meeting: Collective) -> None:
+    """Raise InvalidSetting, on all workers, naming the first worker that differs and how."""
+    compare(tell(meeting, {name: repr(value) for name, value in settings.items()}))
+
+
+def compare(everybody: list[Mapping[str, Any]]) -> None:
+    """Raise InvalidSetting where one worker's settings are not those of the first.
+
+    >>> compare([{"total": "64"}, {"total": "32"}])
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: total must be the same on all workers, got 64 on worker 0 and
+    32 on worker 1
+    """
+    first = everybody[0]
+    for worker, theirs in enumerate(everybody):
+        for name, value in theirs.items():
+            if value != first.get(name):
+                raise InvalidSetting(
+                    f"{name} must be the same on all workers, got {first.get(name)} on worker 0 "
+                    f"and {value} on worker {worker}"
+                )
+
+
+def introduce(
+    meeting: Collective, name: str | None, device: str, device_name: str | None = None
+) -> tuple[list[str], str]:
+    """Return the names of all workers, and the kind of device that all of them plan for.
+
+    A worker without a name is called by its host and device. Where kinds of devices differ, it is
+    the first which is no CPU: all workers must choose one policy.
+
+    >>> from evenstep.training.collective import Alone
+    >>> introduce(Alone(), "left", "cpu")
+    (['left'], 'cpu')
+    """
+    everybody = tell(meeting, [name, f"{platform.node()}/{device_name or device}", device])
+    given, found, devices = (list(each) for each in zip(*everybody, strict=True))
+    kind = next((device for device in devices if device != "cpu"), "cpu")
+    return choose_names(given, found), kind
+
+
+def choose_names(given: Sequence[str | None], found: Sequence[str]) -> list[str]:
+    """Return the names of all workers: as they were given, or as they were found.
+
+    Several that were found alike are told apart by a number, in the order of the workers.
+
+    >>> choose_names([None, None, None], ["a/cpu", "b/cpu", "a/cpu"])
+    ['a/cpu', 'b/cpu', 'a/cpu#1']
+    """
+    names = [name for name in given if name is not None]
+    if names and len(names) < len(given):
+        raise InvalidSetting(
+            f"name must be given on all workers or on none, got none on worker {given.index(None)}"
+        )
+    if names:
+        _require_distinct(names)
+        return names
+    return _numbered(found)
+
+
+def _numbered(names: Sequence[str]) -> list[str]:
+    """Tell equal names apart."""
+    seen: Counter[str] = Counter()
+    numbered = []
+    for name in names:
+        numbered.append(f"{name}#{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return numbered
+
+
+def _require_distinct(names: list[str]) -> None:
+    for worker, name in enumerate(names):
+        if name in names[:worker]:
+            raise InvalidSetting(
+                f"name must be another on every worker, got {name!r} on workers "
+                f"{names.index(name)} and {worker}"
+            )

@@ -1,0 +1,163 @@
+"""Making the loop of a worker from what its user sets: all workers together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from evenstep.core import Policy, even_sizes
+from evenstep.core.coordinator import JobCoordinator
+from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.measure.timer import HostTimer
+from evenstep.training.boundary import Boundary
+from evenstep.training.collective import Collective, introduce, require_agreement, tell
+from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
+from evenstep.training.local_planning import LocalPlanning
+from evenstep.training.loop import Loop, Restart, away_from
+from evenstep.training.manager_planning import Away, ManagerPlanning
+from evenstep.training.recorder import Log, Recorder, RunTotals, make_recorder
+from evenstep.training.reporter import Reporter
+from evenstep.training.settings import (
+    Options,
+    Settings,
+    check_names,
+    check_sizes,
+    choose_predictor,
+    choose_sizes,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def make_loop(
+    meeting: Collective,
+    total: int,
+    *,
+    framework: str,
+    device: str = "cpu",
+    device_name: str | None = None,
+    fewest: int = 1,
+    lag: int = 0,
+    micro_batches: bool = False,
+    straggler: str = "advise",
+    rebuilds: int = 0,
+    common: Mapping[str, Any] | None = None,
+    check: Callable[[], None] | None = None,
+    column: ExtraColumn | None = None,
+    restart: Restart | None = None,
+    **options: Unpack[Options],
+) -> Loop:
+    """Return the loop of this worker; all workers must call it.
+
+    `options` are what a user may set in every framework; the others are an adapter's. `device` is
+    the kind of device that the workers compute on, `device_name` tells several of them apart.
+    `rebuilds` are iterations at the start whose times say nothing, in addition to `warm_up`.
+    `common` must be the same on all workers; after that, `check` refuses what does not fit.
+    """
+    settings = settle(
+        meeting, total, options, fewest=fewest, micro_batches=micro_batches, straggler=straggler,
+        common=common, check=check,
+    )  # fmt: skip
+    coordinator, log = options.get("coordinator"), options.get("log")
+    name = name_in(coordinator, options.get("name"))
+    members, device = introduce(meeting, name, device, device_name)
+    policy = settings.make_policy(device)
+    timer = options.get("timer") or HostTimer()
+    boundary = make_boundary(
+        settings, policy, members, coordinator, meeting, lambda: away_from(timer), lag, log,
+        options.get("source", "measured"), framework,
+    )  # fmt: skip
+    reporter = Reporter(
+        # A coordinator predicts for all workers.
+        choose_predictor(policy, settings.predictor) if coordinator is None else None,
+        timer, settings.warm_up + rebuilds, reads=bool(log) or policy.uses_speeds,
+    )  # fmt: skip
+    return Loop(
+        meeting, settings, boundary, timer, reporter, fewest=fewest, lag=lag, column=column,
+        restart=restart, summary=options.get("summary", True),
+    )  # fmt: skip
+
+
+def settle(
+    meeting: Collective,
+    total: int,
+    options: Options,
+    *,
+    fewest: int,
+    micro_batches: bool = False,
+    straggler: str = "advise",
+    common: Mapping[str, Any] | None = None,
+    check: Callable[[], None] | None = None,
+) -> Settings:
+    """Return the settings of all workers, with those of a job; raise where something is wrong."""
+    check_names(options, Options.__optional_keys__)
+    coordinator = options.get("coordinator")
+    check_coordinator(coordinator)
+    minimum, granularity = choose_sizes(
+        options.get("minimum"), options.get("granularity"), straggler, fewest, coordinator
+    )
+    settings = Settings(
+        total, options.get("mode", "balanced"), options.get("shares"), options.get("policy"),
+        options.get("predictor"), minimum, options.get("maximum"), micro_batches, granularity,
+        straggler, options.get("warm_up", 2),
+    )  # fmt: skip
+    # Before anything else is checked: a worker that stops here alone leaves the others waiting.
+    job = agreed_job(coordinator, options.get("name"))
+    require_agreement({**settings.agreed(), **(common or {}), **job}, meeting)
+    if coordinator is not None:
+        settings = of_job(settings, coordinator, meeting.num_workers, fewest)
+    check_sizes(settings.total, settings.minimum, meeting.num_workers)
+    if check is not None:
+        check()
+    settings.check_retries(fewest)
+    return settings
+
+
+def make_boundary(
+    settings: Settings,
+    policy: Policy[object],
+    members: Sequence[str],
+    coordinator: JobCoordinator | None,
+    meeting: Collective,
+    away: Away,
+    delay: int,
+    log: Log | None,
+    source: str,
+    job: str,
+) -> Boundary:
+    """Return the boundary of these members; worker 0 writes the run log, if there is to be one.
+
+    All workers must call it. `away` makes a context that is not this worker's own work.
+    """
+    worker = meeting.worker
+    core = settings.make_core(members, policy, delay)
+    header = source, settings.mode, settings.predictor or "none"
+    job = job if coordinator is None else coordinator.job
+    recorder = _opened(lambda: make_recorder(log, core, *header, job), meeting)
+    account = RunTotals(even_sizes(settings.total, core.limits), recorder)
+    if coordinator is None:
+        return LocalPlanning(core, account)
+    cap = None if settings.micro_batches else settings.limit_of(worker, len(members))
+    start = core.plan
+    return ManagerPlanning(
+        coordinator, core.workers, start, policy, account, meeting, away, delay, cap
+    )
+
+
+def _opened(make: Callable[[], Recorder | None], meeting: Collective) -> Recorder | None:
+    """Return the recorder of worker 0; raises on all workers where it cannot be made.
+
+    If worker 0 were the only one to stop, the others would wait for it.
+    """
+    recorder, problem = None, None
+    if meeting.worker == 0:
+        try:
+            recorder = make()
+        except (OSError, EvenstepError) as error:
+            problem = str(error)
+    problem = tell(meeting, problem)[0]
+    if problem is not None:
+        raise InvalidSetting(f"log must be what worker 0 can write to, got {problem}")
+    return recorder

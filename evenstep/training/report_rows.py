@@ -1,0 +1,95 @@
+"""Slots: the reports of all workers as one small array that a sum all-reduce fills.
+
+Each worker writes its own row into zeros, so that the sum over workers is every row, to the bit,
+on every worker, whatever the order of the summation. A row fits into float32, the dtype of most
+gradients, so that it can ride at the end of a gradient bucket.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evenstep.core import UNLIMITED, Floats, Ints, Plan, Reports
+from evenstep.errors import DivergedPlans
+
+Row = NDArray[np.float32]
+
+WIDTH = 9
+"""Numbers per worker: x, t, c, m, device memory, predicted v, cap, age of x and t, digest of plan
+and place."""
+_UNKNOWN = -1.0
+_DIGEST_MASK = 2**24 - 1
+"""As many bits as a float32 keeps exactly; so many samples fit into a batch, too."""
+
+
+def digest(plan: Plan, place: Sequence[int] = ()) -> int:
+    """Return a short hash of what must be the same on all workers.
+
+    That is the number, start and sizes of the plan, and the place in the data that it deals from.
+    """
+    head = np.array([plan.number, plan.iteration, *place], dtype="<i8").tobytes()
+    crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(head))
+    return crc & _DIGEST_MASK
+
+
+def write_row(
+    batch_size: float | None,
+    time: float | None,
+    cpu: float,
+    memory: float,
+    device_memory: float | None,
+    speed: float | None,
+    cap: int | None,
+    digest: int,
+    age: int | None = 0,
+) -> Row:
+    """Return one worker's row; what it does not know is None.
+
+    The `age` of x and t is how many iterations ended after theirs: a device that runs ahead is
+    measured late. An age fits into a float32 for ever, which an iteration does not.
+    """
+    values = (batch_size, time, cpu, memory, device_memory, speed, cap, age, digest)
+    return np.array([_UNKNOWN if v is None else v for v in values], dtype=np.float32)
+
+
+def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
+    """Return the reports at the boundary of an iteration from the rows of all workers."""
+    x, t, cpu, memory, device_memory, speeds, caps, ages, _ = rows.astype(np.float64).T
+    observed = (x > 0) & (t > 0)
+    known = bool(np.all(speeds > 0))
+    return Reports(
+        iteration=iteration,
+        # Average samples need not be whole.
+        batch_sizes=np.where(observed, np.maximum(np.rint(x), 1), 0).astype(np.int64),
+        times=np.where(observed, t, np.nan),
+        cpu=np.clip(cpu, 0, 1),
+        memory=np.clip(memory, 0, 1),
+        device_memory=np.where(device_memory >= 0, np.minimum(device_memory, 1), np.nan),
+        speeds=speeds if known else None,
+        caps=np.where(caps >= 0, caps, UNLIMITED).astype(np.int64),
+        measured=_measured(ages, iteration),
+    )
+
+
+def _measured(ages: Floats, iteration: int) -> Ints | None:
+    """Return the iteration that each worker's x and t are of; None where all are of the last."""
+    if not ages.any():
+        return None
+    return np.where(ages >= 0, np.maximum(iteration - 1 - ages, -1), -1).astype(np.int64)
+
+
+def check_digests(rows: NDArray[np.float32], plan: Plan, place: Sequence[int] = ()) -> None:
+    """Raise DivergedPlans unless every worker used this plan at this place in the data."""
+    digests = rows[:, -1].astype(np.int64)
+    different = np.flatnonzero(digests != digest(plan, place))
+    if len(different):
+        raise DivergedPlans(
+            "all workers must use the same plan for the same samples, but worker "
+            f"{different[0]} used another than plan {plan.number} with sizes "
+            f"{plan.sizes.tolist()}, or other samples; do all workers go through the same epochs, "
+            "with the same versions of evenstep and numpy?"
+        )

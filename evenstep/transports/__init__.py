@@ -1,1 +1,0 @@
-"""Transports: how reports and plans travel."""

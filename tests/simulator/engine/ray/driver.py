@@ -1,0 +1,22 @@
+"""A program that trains on Ray until it is stopped, for the tests to stop it."""
+
+import sys
+from dataclasses import replace
+
+from tests.simulator.engine.ray.training import QUICK, cluster_with, training
+
+
+def main(how: str, address: str | None = None) -> None:
+    settings = replace(QUICK, address=address)
+    with training(cluster=cluster_with(10.0), settings=settings) as run:
+        for progress in run.advance(10**6):
+            if progress.updates == 3:
+                print("running", flush=True)
+                if how == "raise":
+                    raise RuntimeError("as it was told")
+                if how == "finish":
+                    return
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
