@@ -79,7 +79,7 @@ def _trial(timeout: float) -> Finding:
     with tempfile.TemporaryDirectory(prefix="evenstep-") as folder:
         result, output = Path(folder, "result.json"), Path(folder, "output.txt")
         try:
-            with Torchrun(2, "evenstep.pytorch.smoke", [str(result)], output) as workers:
+            with Torchrun(2, "evenstep.pytorch.diagnostics", [str(result)], output) as workers:
                 while workers.is_running():
                     if time.monotonic() > started + timeout:
                         raise EvenstepError(f"two processes did not end within {timeout:g} s")
@@ -91,7 +91,7 @@ def _trial(timeout: float) -> Finding:
             return Finding(
                 "training", "broken", f"{problem}; last line: {last[0]}",
                 "look at what torchrun says: python -m torch.distributed.run --standalone "
-                "--nproc-per-node 2 -m evenstep.pytorch.smoke result.json",
+                "--nproc-per-node 2 -m evenstep.pytorch.diagnostics result.json",
             )  # fmt: skip
     return _judged(outcome, time.monotonic() - started)
 

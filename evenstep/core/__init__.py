@@ -7,7 +7,7 @@ from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, frozen
 from evenstep.core.limits import UNLIMITED, Limits, check_feasible
 from evenstep.core.plan import Advice, Decision, Plan
 from evenstep.core.policy import Policy, even_sizes, fits, keep_current, predict_times
-from evenstep.core.predictor import Predictor, Trainable, fill_unseen
+from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.core.trainer import Trainer, TrainInBackground, TrainNow
 from evenstep.core.view import View
@@ -35,7 +35,6 @@ __all__ = [
     "as_ints",
     "check_feasible",
     "even_sizes",
-    "fill_unseen",
     "fits",
     "frozen",
     "keep_current",

@@ -101,14 +101,14 @@ def home_of(samples: Ints, num_workers: int, worker: int) -> Ints:
     return samples[starts[worker] : starts[worker] + homes[worker]]
 
 
-def borrow(samples: Ints, num_workers: int, worker: int, fewest: int) -> Ints:
+def borrow(samples: Ints, num_workers: int, worker: int, min_trainable: int) -> Ints:
     """Return what a worker without samples runs, at weight 0: as few of a slice as it can run.
 
     >>> borrow(np.arange(8), num_workers=4, worker=2, fewest=1)
     array([4])
     """
     home = home_of(samples, num_workers, worker)
-    return (home if len(home) >= fewest else samples)[:fewest]
+    return (home if len(home) >= min_trainable else samples)[:min_trainable]
 
 
 def _homes(count: int, num_workers: int) -> tuple[Ints, Ints]:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core.arrays import Floats, Ints
 from evenstep.core.rows import Arrays
 
 
@@ -59,15 +58,3 @@ class Trainable(Protocol):
     def adopt(self, result: object) -> None:
         """Use the models that a training returned, from the next prediction on."""
         ...
-
-
-def fill_unseen(speeds: Floats, seen: Bools) -> Floats:
-    """Return the speeds with those of workers never seen replaced by the median of the seen.
-
-    >>> fill_unseen(np.array([3.0, 0.0, 5.0]), np.array([True, False, True]))
-    array([3., 4., 5.])
-    """
-    if seen.all():
-        return speeds
-    typical = float(np.median(speeds[seen])) if seen.any() else 1.0
-    return np.where(seen, speeds, typical)

@@ -33,7 +33,8 @@ class Balancer(BalancerBase):
 
     `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
     over a batch: `sum`, as Gluon's losses and Module's outputs have it, or `mean`, where the loop
-    takes the mean of the losses. `fewest` is the smallest batch that the model can be trained on.
+    takes the mean of the losses. `min_trainable` is the smallest batch that the model can be
+    trained on.
     The other settings are those of every framework: `mode`, `policy`, `coordinator` and so on. All
     workers must make one, before the Trainer or Module.
     """
@@ -45,7 +46,7 @@ class Balancer(BalancerBase):
         *,
         reduction: str = "sum",
         context: Any = None,
-        fewest: int = 1,
+        min_trainable: int = 1,
         **options: Unpack[Options],
     ) -> None:
         check_reduction(reduction)
@@ -56,7 +57,7 @@ class Balancer(BalancerBase):
         self._meeting = StoreCollective(store)
         self._loop = make_loop(
             self._meeting, total, framework="mxnet", device=self._context.device_type,
-            fewest=fewest, **options,
+            min_trainable=min_trainable, **options,
         )  # fmt: skip
         self._loop.agree({"reduction": reduction})
         self._reduction = reduction
@@ -78,7 +79,7 @@ class Balancer(BalancerBase):
         """
         batches = DealtIter(
             data, label, total=self.total, worker=self.worker, num_workers=self.num_workers,
-            minimum=self._loop.minimum, fewest=self._loop.fewest, data_name=data_name,
+            minimum=self._loop.minimum, min_trainable=self._loop.min_trainable, data_name=data_name,
             label_name=label_name, loop=self._loop, **dealing,
         )  # fmt: skip
         self._loop.agree(batches.epochs.common_settings)

@@ -36,13 +36,15 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
         minimum: int = 1,
         data_name: str = "data",
         label_name: str = "softmax_label",
-        fewest: int = 1,
+        min_trainable: int = 1,
         loop: Loop | None = None,
         **dealing: Unpack[DealingOptions],
     ) -> None:
         super().__init__(-(-total // num_workers))
         self._source = ArraySource(data, label, data_name, label_name)
-        self.epochs = Epochs(self._source.num_samples, total, fewest=fewest, **dealing)
+        self.epochs = Epochs(
+            self._source.num_samples, total, min_trainable=min_trainable, **dealing
+        )
         self._worker = worker
         self._minimum = minimum
         self._loop = loop
@@ -111,7 +113,7 @@ class BalancedLoader(ThroughEpochs):
         self._dataset = dataset
         self._loop = loop
         self._batchify = batchify_fn or mx.gluon.data.dataloader.default_batchify_fn
-        self.epochs = Epochs(len(dataset), loop.total, fewest=loop.fewest, **dealing)
+        self.epochs = Epochs(len(dataset), loop.total, min_trainable=loop.min_trainable, **dealing)
 
     def __iter__(self) -> Iterator[Any]:
         for dealt in batches(self._loop, self.epochs):

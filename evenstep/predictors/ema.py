@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Bools, Floats, Ints, fill_unseen, require
+from evenstep.core import Bools, Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
 
@@ -62,3 +62,15 @@ class Ema:
         saved = from_arrays(_fresh(self.num_workers), state)
         require(saved.mean > 0, "saved mean speed must be > 0", saved.mean, error=StateFileError)
         self._state = saved
+
+
+def fill_unseen(speeds: Floats, seen: Bools) -> Floats:
+    """Return the speeds with those of workers never seen replaced by the median of the seen.
+
+    >>> fill_unseen(np.array([3.0, 0.0, 5.0]), np.array([True, False, True]))
+    array([3., 4., 5.])
+    """
+    if seen.all():
+        return speeds
+    typical = float(np.median(speeds[seen])) if seen.any() else 1.0
+    return np.where(seen, speeds, typical)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Floats, Ints, fill_unseen, require
+from evenstep.core import Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
 from evenstep.errors import StateFileError
+from evenstep.predictors.ema import fill_unseen
 
 _HINGES = np.array([0.1, 0.2, 0.3])
 """Free memory below each of these may slow a worker down."""

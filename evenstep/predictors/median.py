@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Floats, Ints, fill_unseen, require
+from evenstep.core import Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
+from evenstep.predictors.ema import fill_unseen
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,10 +33,10 @@ class MemoryReadings:
 class BatchLimit:
     """The largest size that is run in one piece, as far as is known."""
 
-    def __init__(self, given: int | None, fewest: int, memory: PeakMemory) -> None:
+    def __init__(self, given: int | None, min_trainable: int, memory: PeakMemory) -> None:
         self._most = UNLIMITED if given is None else given
         self._promised = UNLIMITED
-        self.fewest = fewest
+        self.min_trainable = min_trainable
         """The smallest piece that can be run."""
         self._memory = memory
         self._model = MemoryModel.fresh(1)
@@ -70,10 +70,10 @@ class BatchLimit:
 
     def has_failed(self, size: int) -> None:
         """Take note that memory did not suffice for a piece; raises where none can be smaller."""
-        smaller = max(self.fewest, size // 2)
+        smaller = max(self.min_trainable, size // 2)
         if smaller >= size:
             raise MemoryExhausted(
-                f"memory must suffice for a batch of {self.fewest}, got none left at {size}"
+                f"memory must suffice for a batch of {self.min_trainable}, got none left at {size}"
             )
         self._most = min(self._most, smaller)
 
@@ -84,7 +84,7 @@ class BatchLimit:
         self._model = self._model.observe(reading)
         if self._model.slope[0] > 0:
             # A line through two sizes; through one and the origin it would be a wild guess.
-            self._promised = max(int(self._model.caps()[0]), self.fewest)
+            self._promised = max(int(self._model.caps()[0]), self.min_trainable)
 
 
 def peak_memory(device: torch.device) -> PeakMemory:

@@ -152,25 +152,25 @@ def saved_by(sizes: Ints, even: Ints, lines: Sequence[FittedLine]) -> float:
     return 1 - makespan(sizes, *_columns(lines)) / makespan(even, *_columns(lines))
 
 
-def sizes_around(batch_size: int, fewest: int, maximum: int | None) -> list[int]:
+def sizes_around(batch_size: int, min_trainable: int, maximum: int | None) -> list[int]:
     """Return the sizes to time for a worker whose batches are about so large.
 
-    >>> sizes_around(32, fewest=1, maximum=40)
+    >>> sizes_around(32, min_trainable=1, maximum=40)
     [16, 32, 40]
     """
-    largest = max(fewest + 1, -(-3 * batch_size // 2))
+    largest = max(min_trainable + 1, -(-3 * batch_size // 2))
     if maximum is not None:
-        largest = max(fewest, min(largest, maximum))
+        largest = max(min_trainable, min(largest, maximum))
     wanted = (batch_size // 2, batch_size, largest)
-    return sorted({min(max(size, fewest), largest) for size in wanted})
+    return sorted({min(max(size, min_trainable), largest) for size in wanted})
 
 
-def check_sizes_to_time(sizes: Sequence[int], fewest: int) -> None:
+def check_sizes_to_time(sizes: Sequence[int], min_trainable: int) -> None:
     """Raise InvalidSetting unless the model can be trained on batches of these sizes."""
     if not len(sizes):
         raise InvalidSetting("sizes to calibrate at must be given or left out, got none")
     for size in sizes:
-        require_whole("a size to calibrate at", size, least=fewest)
+        require_whole("a size to calibrate at", size, least=min_trainable)
 
 
 def _columns(lines: Sequence[FittedLine]) -> tuple[Floats, Floats]:

@@ -46,7 +46,7 @@ def make_ddp_loop(
     options["timer"] = options.get("timer") or make_timer(device)
     loop = make_loop(
         meeting, total, framework="ddp", device=device.type, device_name=_name_of(device),
-        fewest=2 if has_batch_norm(model) else 1, lag=1 if device.type == "cuda" else 0,
+        min_trainable=2 if has_batch_norm(model) else 1, lag=1 if device.type == "cuda" else 0,
         micro_batches=micro_batches, straggler=straggler,
         # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
         rebuilds=int(model.static_graph),

@@ -21,8 +21,8 @@ from torch._C._distributed_c10d import GradBucket
 
 from evenstep.pytorch.inflight import InflightTensors
 from evenstep.pytorch.loss_weights import COUNT_WIDTH, LossWeights, check_slots
+from evenstep.training.iteration import Share
 from evenstep.training.report_rows import WIDTH, Row
-from evenstep.training.share import Share
 
 UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]]
 """(state, hook), as for `register_comm_hook`."""

@@ -42,7 +42,7 @@ class Gradients:
         self._loop = loop
         self._handed = handed
         device = next(model.parameters()).device
-        self._limit = BatchLimit(loop.cap, loop.fewest, peak_memory(device))
+        self._limit = BatchLimit(loop.cap, loop.min_trainable, peak_memory(device))
         self._weighing = LossWeights(loop.total)
         self._micro_batches = MicroBatches(
             model, self._limit, self._weighing, loop.settings.micro_batches, loop.timer.spoil
@@ -105,7 +105,7 @@ class Gradients:
         settings = self._loop.settings
         self._fellows.add(model, comm_hook, settings.minimum, settings.mode)
         if has_batch_norm(model):
-            self._loop.require_fewest(2)
+            self._loop.require_min_trainable(2)
 
     def average_buffers(self) -> None:
         """Average the buffers of all models, weighted by batch sizes; all workers must call it."""

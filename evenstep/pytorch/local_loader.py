@@ -177,7 +177,7 @@ class LocalLoader:
         """Return the next so many samples; as few as can be run, borrowed, for a size of 0."""
         begin = int(self._reading.consumed[self._loop.worker])
         if size == 0:
-            return self._chunks.borrow(begin, begin + self._loop.fewest)
+            return self._chunks.borrow(begin, begin + self._loop.min_trainable)
         return self._chunks.take(begin, begin + size)
 
     def _count(self, sizes: Ints) -> None:

@@ -50,7 +50,9 @@ class MicroBatches:
         while True:
             # As large as the pieces are, which is no more than the limit, if that can be.
             limit = min(self._limit.size, samples)
-            size = min(limit, max(e - b for b, e in _pieces(samples, limit, self._limit.fewest)))
+            size = min(
+                limit, max(e - b for b, e in _pieces(samples, limit, self._limit.min_trainable))
+            )
             try:
                 loss = self._attempt(loss_of, batch, samples, size)
             except Exception as error:
@@ -95,7 +97,7 @@ class MicroBatches:
     ) -> torch.Tensor:
         mean = torch.zeros(())
         with self._model.no_sync():
-            for begin, end in _pieces(samples, size, self._limit.fewest):
+            for begin, end in _pieces(samples, size, self._limit.min_trainable):
                 weighed = self._weighing.calls
                 loss = loss_of(*(_cut(part, samples, begin, end) for part in batch))
                 if self._weighing.calls == weighed:
@@ -141,13 +143,14 @@ class _Before:
             buffer.copy_(value)
 
 
-def _pieces(samples: int, size: int, fewest: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of pieces of at most a size, as equal as can be, but of a fewest.
+def _pieces(samples: int, size: int, min_trainable: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of pieces of at most a size, as equal as can be, each of at least
+    `min_trainable`.
 
     >>> list(_pieces(7, 3, 1))
     [(0, 2), (2, 4), (4, 7)]
     """
-    count = min(-(-samples // size), max(1, samples // fewest))
+    count = min(-(-samples // size), max(1, samples // min_trainable))
     for piece in range(count):
         yield piece * samples // count, (piece + 1) * samples // count
 

@@ -52,7 +52,7 @@ class Dealing:
         samples = slice_of(under_way.order, position, loop.total)
         place = under_way.epoch, position
         return deal_slice(
-            samples, place, plan.sizes, loop.worker, loop.minimum, loop.fewest, self._divide
+            samples, place, plan.sizes, loop.worker, loop.minimum, loop.min_trainable, self._divide
         )
 
     def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:

@@ -180,11 +180,11 @@ class ShardedBalancer(BalancerBase):
     def _measure(
         self, replica: UnshardedReplica, sizes: Sequence[int] | None, repeats: int
     ) -> FittedLine:
-        fewest = self._loop.fewest
+        min_trainable = self._loop.min_trainable
         if sizes is None:
             current = int(self.newest_plan.sizes[self.worker]) or int(self._plans.even.max())
-            sizes = sizes_around(current, fewest, self._loop.cap)
-        check_sizes_to_time(sizes, fewest)
+            sizes = sizes_around(current, min_trainable, self._loop.cap)
+        check_sizes_to_time(sizes, min_trainable)
         return replica.measure(sizes, repeats, self._device)
 
 

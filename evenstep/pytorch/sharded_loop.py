@@ -28,11 +28,11 @@ def make_sharded_loop(
     check_sharded_model(model)
     mesh = mesh_of(model)
     meeting = meeting_of(mesh.get_group())
-    fewest = 2 if has_batch_norm(model) else 1
+    min_trainable = 2 if has_batch_norm(model) else 1
     minimum = options.get("minimum")
     settings = Settings(
         total, "static", options.get("shares"), None, None,
-        fewest if minimum is None else minimum, options.get("maximum"), False, granularity,
+        min_trainable if minimum is None else minimum, options.get("maximum"), False, granularity,
         "advise", 0,
     )  # fmt: skip
     # Before anything else is checked: a worker that stops here alone leaves the others waiting.
@@ -41,7 +41,8 @@ def make_sharded_loop(
     plans = CalibratedPlans(settings, meeting.num_workers)
     timer = HostTimer()
     loop = Loop(
-        meeting, settings, plans, timer, Reporter(None, timer, 0, reads=False), fewest=fewest,
+        meeting, settings, plans, timer, Reporter(None, timer, 0, reads=False),
+        min_trainable=min_trainable,
         summary=options.get("summary", True),
     )  # fmt: skip
     return loop, plans, meeting, mesh

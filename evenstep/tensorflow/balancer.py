@@ -31,7 +31,8 @@ class Balancer(BalancerBase):
 
     `total` is X, the samples of all workers in one iteration; everything else has a default, and
     is what it is for `evenstep.pytorch.Balancer`: mode, shares, policy, predictor, minimum,
-    maximum, granularity, coordinator, log, name, summary, warm_up, timer. `fewest` is the smallest
+    maximum, granularity, coordinator, log, name, summary, warm_up, timer. `min_trainable` is the
+    smallest
     batch that the model can be trained on. All workers must make one.
     """
 
@@ -40,11 +41,11 @@ class Balancer(BalancerBase):
         strategy: tf.distribute.Strategy,
         total: int,
         *,
-        fewest: int = 1,
+        min_trainable: int = 1,
         **options: Unpack[Options],
     ) -> None:
         self._strategy = strategy
-        self._loop, self._memory = loop_of(strategy, total, fewest, options)
+        self._loop, self._memory = loop_of(strategy, total, min_trainable, options)
         self._updates: dict[tuple[int, ...], Update] = {}
 
     def dataset(
@@ -79,13 +80,18 @@ class Balancer(BalancerBase):
 
 
 def loop_of(
-    strategy: tf.distribute.Strategy, total: int, fewest: int, options: Options
+    strategy: tf.distribute.Strategy, total: int, min_trainable: int, options: Options
 ) -> tuple[Loop, DeviceMemory | None]:
     """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
     meeting = StrategyCollective(strategy)
     device = device_kind(strategy.extended.worker_devices[0])
     loop = make_loop(
-        meeting, total, framework="tensorflow", device=device, fewest=fewest, **options
+        meeting,
+        total,
+        framework="tensorflow",
+        device=device,
+        min_trainable=min_trainable,
+        **options,
     )
     return loop, DeviceMemory() if device == "gpu" else None
 

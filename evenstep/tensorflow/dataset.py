@@ -34,7 +34,9 @@ class BalancedDataset(ThroughEpochs):
         self._begun = begun
         """Is called in every iteration, before its batch is fetched."""
         self._samples = TensorSamples(tensors, map)
-        self.epochs = Epochs(self._samples.count, loop.total, fewest=loop.fewest, **how)
+        self.epochs = Epochs(
+            self._samples.count, loop.total, min_trainable=loop.min_trainable, **how
+        )
         loop.agree(self.epochs.common_settings)
         self.element_spec = self._samples.element_spec
         """The signature of a function that takes a batch: it is traced once, for all sizes."""

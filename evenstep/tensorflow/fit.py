@@ -39,11 +39,11 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     """
 
     def __init__(
-        self, model: keras.Model, total: int, *, fewest: int = 1, **options: Unpack[Options]
+        self, model: keras.Model, total: int, *, min_trainable: int = 1, **options: Unpack[Options]
     ) -> None:
         super().__init__()
         self._strategy = model.distribute_strategy
-        self._loop, self._memory = loop_of(self._strategy, total, fewest, options)
+        self._loop, self._memory = loop_of(self._strategy, total, min_trainable, options)
         self._epochs: Epochs | None = None
         self._saved_epochs: Mapping[str, Any] | None = None
         self._apply: Any = None
@@ -53,7 +53,9 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     def dataset(self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]) -> Any:
         """Return this worker's batches of some samples, for `fit`; as `Balancer.dataset`."""
         samples = TensorSamples(tensors, map)
-        epochs = Epochs(samples.count, self._loop.total, fewest=self._loop.fewest, **how)
+        epochs = Epochs(
+            samples.count, self._loop.total, min_trainable=self._loop.min_trainable, **how
+        )
         self._loop.agree(epochs.common_settings)
         self._epochs = epochs
         self._restore_epochs()

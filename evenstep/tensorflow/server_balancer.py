@@ -40,13 +40,18 @@ class ServerBalancer(BalancerBase):
         *,
         patience: float = 60.0,
         device: str = "cpu",
-        fewest: int = 1,
+        min_trainable: int = 1,
         **options: Unpack[Options],
     ) -> None:
         self._layout = VectorLayout(variables)
         self._line = ServerConnection(address, token, worker, patience)
         self._loop = make_loop(
-            self._line, total, framework="tensorflow", device=device, fewest=fewest, **options
+            self._line,
+            total,
+            framework="tensorflow",
+            device=device,
+            min_trainable=min_trainable,
+            **options,
         )
         self._loop.agree({"the number of parameters": self._layout.length})
 

@@ -55,7 +55,7 @@ class Epochs:
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
-        fewest: int = 1,
+        min_trainable: int = 1,
     ) -> None:
         require_whole("the number of samples", num_samples, least=0)
         self.num_samples = num_samples
@@ -63,7 +63,7 @@ class Epochs:
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
-        self._fewest = fewest
+        self._min_trainable = min_trainable
         """The smallest batch that the model can be trained on."""
         self._order: tuple[int, Ints] | None = None
         self.epoch = 0
@@ -107,7 +107,7 @@ class Epochs:
             return None
         samples = slice_of(self._order_of(self.epoch), self.position, self.total)
         place = self.epoch, self.position
-        return deal_slice(samples, place, sizes, worker, minimum, self._fewest)
+        return deal_slice(samples, place, sizes, worker, minimum, self._min_trainable)
 
     def advance(self) -> None:
         """Go on to the next iteration of the epoch."""
@@ -172,22 +172,23 @@ def deal_slice(
     sizes: Ints,
     worker: int,
     minimum: int,
-    fewest: int,
+    min_trainable: int,
     divide: Divide | None = None,
 ) -> Dealt:
     """Return a worker's part of an iteration's samples by the planned sizes of all workers.
 
-    A worker without samples gets `fewest`, the smallest batch that it can run, borrowed at weight
+    A worker without samples gets `min_trainable`, the smallest batch that it can run, borrowed at
+    weight
     0. Where `divide` is given, it divides the samples in its own way, about by the sizes.
     """
-    least = max(minimum, fewest)
+    least = max(minimum, min_trainable)
     within = sizes_within(sizes, len(samples), least)
     if divide is None:
         mine = deal(samples, within, worker)
     else:
         mine, within = divide(samples, within, least, worker)
     if len(mine) == 0:
-        mine = borrow(samples, len(sizes), worker, fewest)
+        mine = borrow(samples, len(sizes), worker, min_trainable)
     return Dealt(mine, within, place)
 
 

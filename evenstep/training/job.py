@@ -37,7 +37,7 @@ def agreed_job(coordinator: JobCoordinator | None, name: str | None) -> dict[str
 
 
 def of_job(
-    settings: Settings, coordinator: JobCoordinator, num_workers: int, fewest: int
+    settings: Settings, coordinator: JobCoordinator, num_workers: int, min_trainable: int
 ) -> Settings:
     """Return the settings with those of the job; raises where they contradict each other."""
     job = coordinator.settings
@@ -59,10 +59,10 @@ def of_job(
         _require(coordinator, "policy", job.policy, name_of(settings.policy))
     if settings.predictor is not None:
         _require(coordinator, "predictor", job.predictor, settings.predictor)
-    if 0 < job.minimum < fewest:
+    if 0 < job.minimum < min_trainable:
         raise InvalidSetting(
-            f"minimum of job {coordinator.job} must be at least {fewest}, as the model has "
-            f"BatchNorm, got {job.minimum}: evenstep.connect(..., minimum={fewest})"
+            f"minimum of job {coordinator.job} must be at least {min_trainable}, as the model has "
+            f"BatchNorm, got {job.minimum}: evenstep.connect(..., minimum={min_trainable})"
         )
     return replace(settings, policy=job.policy, predictor=job.predictor)
 

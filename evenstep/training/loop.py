@@ -27,11 +27,10 @@ from evenstep.training.collective import Collective, mean_over_workers, require_
 from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.finished_iteration import FinishedIteration
-from evenstep.training.iteration import Iteration
+from evenstep.training.iteration import Iteration, Share
 from evenstep.training.report_rows import WIDTH, Row, digest
 from evenstep.training.reporter import Reporter
 from evenstep.training.settings import Settings
-from evenstep.training.share import Share
 
 Rows = NDArray[np.float32]
 """The rows of all workers, one below the other."""
@@ -53,7 +52,8 @@ def away_from(timer: Timer) -> Iterator[None]:
 class Loop:
     """Balances the loops of workers that meet in a collective exchange of gradients.
 
-    `make_loop` makes one from what a user sets. `fewest` is the smallest batch that the model can
+    `make_loop` makes one from what a user sets. `min_trainable` is the smallest batch that the
+    model can
     be trained on; `lag` is how many exchanges later their rows are known, where a device runs
     ahead of its host; `column` travels behind the rows.
     """
@@ -66,7 +66,7 @@ class Loop:
         timer: Timer,
         reporter: Reporter,
         *,
-        fewest: int = 1,
+        min_trainable: int = 1,
         lag: int = 0,
         column: ExtraColumn | None = None,
         restart: Restart | None = None,
@@ -76,7 +76,11 @@ class Loop:
         self.worker = meeting.worker
         self.num_workers = meeting.num_workers
         self.settings = settings
-        self.fewest = fewest
+        self.total = settings.total
+        """X: samples of all workers in one iteration."""
+        self.minimum = settings.minimum
+        """The smallest batch size that a plan may give to a worker."""
+        self.min_trainable = min_trainable
         self.timer = timer
         self.column = column
         self.cap = settings.limit_of(self.worker, self.num_workers)
@@ -96,16 +100,6 @@ class Loop:
         self._arrived: deque[tuple[FinishedIteration, Callable[[], Rows]]] = deque()
         self._prints = summary and self.worker == 0
         atexit.register(self.close)
-
-    @property
-    def total(self) -> int:
-        """X: samples of all workers in one iteration."""
-        return self.settings.total
-
-    @property
-    def minimum(self) -> int:
-        """The smallest batch size that a plan may give to a worker."""
-        return self.settings.minimum
 
     @property
     def plan(self) -> Plan:
@@ -148,10 +142,10 @@ class Loop:
         extra = 0 if self.column is None else self.column.width
         return WIDTH + self._boundary.slot_width + extra
 
-    def require_fewest(self, fewest: int) -> None:
+    def require_min_trainable(self, min_trainable: int) -> None:
         """Let no batch be smaller than this; raises InvalidSetting where a plan would have one."""
-        self.fewest = max(self.fewest, fewest)
-        self.settings.check_retries(self.fewest)
+        self.min_trainable = max(self.min_trainable, min_trainable)
+        self.settings.check_retries(self.min_trainable)
 
     def begin(self) -> Iteration:
         """Begin an iteration: start the clock, learn from what has arrived, and plan."""

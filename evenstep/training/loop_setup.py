@@ -38,7 +38,7 @@ def make_loop(
     framework: str,
     device: str = "cpu",
     device_name: str | None = None,
-    fewest: int = 1,
+    min_trainable: int = 1,
     lag: int = 0,
     micro_batches: bool = False,
     straggler: str = "advise",
@@ -57,7 +57,8 @@ def make_loop(
     `common` must be the same on all workers; after that, `check` refuses what does not fit.
     """
     settings = settle(
-        meeting, total, options, fewest=fewest, micro_batches=micro_batches, straggler=straggler,
+        meeting, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
+        straggler=straggler,
         common=common, check=check,
     )  # fmt: skip
     coordinator, log = options.get("coordinator"), options.get("log")
@@ -75,7 +76,8 @@ def make_loop(
         timer, settings.warm_up + rebuilds, reads=bool(log) or policy.uses_speeds,
     )  # fmt: skip
     return Loop(
-        meeting, settings, boundary, timer, reporter, fewest=fewest, lag=lag, column=column,
+        meeting, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
+        column=column,
         restart=restart, summary=options.get("summary", True),
     )  # fmt: skip
 
@@ -85,7 +87,7 @@ def settle(
     total: int,
     options: Options,
     *,
-    fewest: int,
+    min_trainable: int,
     micro_batches: bool = False,
     straggler: str = "advise",
     common: Mapping[str, Any] | None = None,
@@ -96,7 +98,7 @@ def settle(
     coordinator = options.get("coordinator")
     check_coordinator(coordinator)
     minimum, granularity = choose_sizes(
-        options.get("minimum"), options.get("granularity"), straggler, fewest, coordinator
+        options.get("minimum"), options.get("granularity"), straggler, min_trainable, coordinator
     )
     settings = Settings(
         total, options.get("mode", "balanced"), options.get("shares"), options.get("policy"),
@@ -107,11 +109,11 @@ def settle(
     job = agreed_job(coordinator, options.get("name"))
     require_agreement({**settings.agreed(), **(common or {}), **job}, meeting)
     if coordinator is not None:
-        settings = of_job(settings, coordinator, meeting.num_workers, fewest)
+        settings = of_job(settings, coordinator, meeting.num_workers, min_trainable)
     check_sizes(settings.total, settings.minimum, meeting.num_workers)
     if check is not None:
         check()
-    settings.check_retries(fewest)
+    settings.check_retries(min_trainable)
     return settings
 
 

@@ -109,13 +109,14 @@ class Settings:
         """Whether some batch cannot be of whole granules, as the total is not."""
         return self.granularity > 1 and self.total % self.granularity != 0
 
-    def check_retries(self, fewest: int) -> None:
+    def check_retries(self, min_trainable: int) -> None:
         """Raise InvalidSetting where a benched worker would be tried again with too few samples."""
         is_ours = self.policy is None or isinstance(self.policy, str)
-        if self.minimum == 0 and self.granularity < fewest and is_ours:
+        if self.minimum == 0 and self.granularity < min_trainable and is_ours:
             raise InvalidSetting(
-                f"granularity must be at least {fewest} where workers may be benched and the model "
-                f"has BatchNorm, as who is tried again gets one granule, got {self.granularity}"
+                f"granularity must be at least {min_trainable} where workers may be benched and "
+                f"the model has BatchNorm, as a worker that is tried again gets one granule, "
+                f"got {self.granularity}"
             )
 
     def _check_bench(self) -> None:
@@ -158,14 +159,14 @@ def choose_sizes(
     minimum: int | None,
     granularity: int | None,
     straggler: str,
-    fewest: int,
+    min_trainable: int,
     coordinator: JobCoordinator | None,
 ) -> tuple[int, int]:
     """Return minimum and granularity: as given, as the job has them, or as the model needs them."""
     if coordinator is not None:
         default = coordinator.settings.minimum, coordinator.settings.granularity
     else:
-        default = 0 if straggler == "bench" else fewest, 1
+        default = 0 if straggler == "bench" else min_trainable, 1
     return (
         default[0] if minimum is None else minimum,
         default[1] if granularity is None else granularity,

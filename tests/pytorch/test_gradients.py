@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.core import frozen
 from evenstep.pytorch import Balancer
-from evenstep.training.share import Share
+from evenstep.training.iteration import Share
 from tests.pytorch.setup import (
     balanced,
     cycle,

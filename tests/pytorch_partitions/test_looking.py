@@ -25,7 +25,7 @@ class FirstOfTwo:
     now = None
 
     def __init__(self) -> None:
-        self.worker, self.total, self.fewest, self.iteration = 0, 8, 1, 0
+        self.worker, self.total, self.min_trainable, self.iteration = 0, 8, 1, 0
         self.newest_plan = SimpleNamespace(sizes=np.array([6, 2]))
         self.meeting, self.away = Twins(), nullcontext
         self.spoilt: list[str] = []

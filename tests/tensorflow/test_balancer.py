@@ -82,7 +82,7 @@ def averaged(strategy):
         model = keras.Sequential(
             [keras.Input((2,)), keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
         )
-    with balanced(strategy, 8, mode="static", shares=(1, 3), fewest=2) as balancer:
+    with balanced(strategy, 8, mode="static", shares=(1, 3), min_trainable=2) as balancer:
         next(iter(balancer.dataset(np.zeros(8))))
         norm = model.layers[0]
         norm.moving_mean.assign([10.0 * balancer.worker, 1.0])
