@@ -1,5 +1,6 @@
 """The house itself: what is public, what importing it loads, and what the wheel holds."""
 
+import json
 import os
 import subprocess
 import sys
@@ -113,3 +114,12 @@ def test_wheel_works_where_only_numpy_is_installed(wheel, tmp_path):
     assert version == evenstep.__version__
     printed = run(bare / "bin" / "evenstep", "--version", cwd=tmp_path)
     assert printed == f"evenstep {version}\n"
+
+
+def test_no_file_knows_more_of_the_others_than_a_reader_can_hold():
+    house = json.loads(run(sys.executable, ROOT / "scripts" / "house", "--json"))
+    total = house["total"]
+    assert total["median_imports"] <= 3
+    assert total["most_imports"] <= 20, total["most_imports_in"]
+    assert total["files"] == sum(room["files"] for room in house["packages"].values())
+    assert house["packages"]["core"]["imports"] == ["errors"]
