@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-TABLES = Path(__file__).parent.parent / "evenstep" / "clusters" / "data"
+TABLES = Path(__file__).parent.parent / "evenstep" / "simulator" / "clusters" / "data"
 
 MODELS = {
     "inception_v3": ("InceptionV3", 256),

@@ -1,1 +1,1 @@
-"""Simulator: clusters, schemes and workloads, in virtual time, on Ray, or as real load."""
+"""Simulator: runs schemes and workloads on clusters in virtual time or on Ray; makes real load."""

@@ -345,17 +345,17 @@ MISTAKES = {
     ),
     "timing-only on Ray": (
         (*TIMING, "--engine", "ray"),
-        "a workload is needed on Ray: only virtual time does without one",
+        "a workload is needed on Ray: only virtual time runs without one",
     ),
     "FlexRR on Ray": (
         ("--workload", "softmax", "--engine", "ray", "--schemes", "flexrr"),
-        "scheme on Ray must be another than flexrr: its workers hand samples over in the middle of "
-        "a gradient, which only the virtual engine can do",
+        "scheme on Ray must not be flexrr: its workers move samples in the middle of a gradient, "
+        "which only the virtual engine supports",
     ),
     "oracle on Ray": (
         ("--workload", "softmax", "--engine", "ray", "--schemes", "lb-bsp:oracle"),
-        "policy on Ray must be another than oracle: only in virtual time somebody knows the noise "
-        "of the coming iteration",
+        "policy on Ray must not be oracle: the noise of the coming iteration is known in virtual "
+        "time only",
     ),
     "policy": (
         (*TIMING, "--schemes", "lb-bsp:fair"),

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from evenstep import InProcessCoordinator, Report, Session, SizeSource, Usage, connect
+from evenstep import InProcessCoordinator, Planner, Report, Session, Usage, connect
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 from tests.manager.managers import running
@@ -23,9 +23,7 @@ def manager(tmp_path_factory):
 
 
 def in_process(manager, policy, predictor):
-    planner = SizeSource(
-        WORKERS, TOTAL, make_policy(policy), make_predictor(predictor, len(WORKERS))
-    )
+    planner = Planner(WORKERS, TOTAL, make_policy(policy), make_predictor(predictor, len(WORKERS)))
     coordinator = InProcessCoordinator(Session(planner), timeout=20.0)
     return dict.fromkeys(WORKERS, coordinator)
 

@@ -1,6 +1,6 @@
-"""Clusters: what computing and waiting would cost on machines that are not here.
+"""Clusters: models of machines that give the batch processing times of their workers.
 
-A `Cluster` joins device curves with an environment (contention, noise, scheduled changes) and
-tells, for any iteration and sizes, the batch processing times, and the optimum and the oracle
-that a policy is measured against.
+A `Cluster` combines device curves with an environment (contention, noise, scheduled changes). For
+any iteration and batch sizes it returns the batch processing times, and the optimum and the oracle
+that policies are measured against.
 """

@@ -1,12 +1,13 @@
-"""Backups: further machines behind a cluster's workers, for redundant execution (section 5.3).
+"""Backups: additional workers of a cluster, for redundant execution (section 5.3).
 
-Cluster-B has two of its own, as in the paper. Behind other clusters, a backup is another machine
-like one of the workers: in a twin of the cluster, with noise and tasks drawn from another seed.
+Cluster-B has two backups, as in the paper. In other clusters a backup is a copy of one of the
+workers, with noise and background tasks drawn from another seed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,14 +19,16 @@ from evenstep.simulator.clusters.conditions import Conditions, Environment
 from evenstep.simulator.clusters.curves import Curves
 from evenstep.simulator.clusters.registry import make_cluster
 
+T = TypeVar("T", Conditions, Curves)
+
 _OTHER_SEED = 1_000_003
-"""How far a twin's seed is from the cluster's: nobody counts up to there."""
+"""Offset of the backups' seed, far above the seeds in use."""
 
 
-def usual_backups(num_workers: int) -> int:
-    """Return one backup for 16 workers, as in the paper, and at least one.
+def default_backups(num_workers: int) -> int:
+    """Return one backup per 16 workers, as in the paper, and at least one.
 
-    >>> usual_backups(32), usual_backups(4)
+    >>> default_backups(32), default_backups(4)
     (2, 1)
     """
     return max(1, num_workers // 16)
@@ -41,11 +44,10 @@ def make_with_backups(
     noisy: bool = True,
     model: str | None = None,
 ) -> Cluster:
-    """Make a cluster as `make_cluster` does, with backups behind its workers.
+    """Make a cluster as `make_cluster` does, with backups after its workers.
 
-    `like` names the worker that they are like; if not given, the one that three quarters of the
-    workers are not faster than. With as many samples for each worker as before, the total is
-    larger.
+    `like` names the worker to copy; by default the one at the upper quartile of speed. The samples
+    per worker stay the same, so the total grows.
 
     >>> make_with_backups("B").workers[-2:]
     ['backup-0', 'backup-1']
@@ -53,12 +55,12 @@ def make_with_backups(
     ['V100', 'M60', 'K80', 'K520', 'backup-0']
     """
     cluster = make_cluster(spec, num_workers, iterations, seed, noisy, model)
-    backups = usual_backups(cluster.num_workers) if backups is None else backups
+    backups = default_backups(cluster.num_workers) if backups is None else backups
     require_whole("backups", backups)
     name, _, settings = spec.partition(":")
     if name == "B":
         if like is not None:
-            raise InvalidSetting(f"backups of Cluster-B are its own, like none, got {like!r}")
+            raise InvalidSetting(f"like must not be given for Cluster-B, got {like!r}")
         settings = f"{settings},backups={backups}" if settings else f"backups={backups}"
         return make_cluster(f"B:{settings}", num_workers, iterations, seed, noisy, model)
     twin = make_cluster(spec, num_workers, iterations, seed + _OTHER_SEED, noisy, model)
@@ -66,7 +68,7 @@ def make_with_backups(
 
 
 def even_speeds(cluster: Cluster) -> Floats:
-    """Return how many samples per second each undisturbed worker does with an even batch."""
+    """Return the speed of each undisturbed worker with an even batch, in samples per second."""
     batch_size = cluster.total / cluster.num_workers
     return batch_size / cluster.curves.times_at(np.full(cluster.num_workers, batch_size))
 
@@ -83,7 +85,7 @@ def _likeness(cluster: Cluster, like: str | None) -> int:
 
 
 def _joined(cluster: Cluster, twin: Cluster, rows: Ints) -> Cluster:
-    """Return the cluster with these workers of its twin behind its own."""
+    """Return the cluster with these workers of its twin appended."""
     n, b = cluster.num_workers, len(rows)
     if cluster.total % n:
         raise InvalidSetting(
@@ -92,12 +94,7 @@ def _joined(cluster: Cluster, twin: Cluster, rows: Ints) -> Cluster:
     return replace(
         cluster,
         workers=[*cluster.workers, *(f"backup-{i}" for i in range(b))],
-        curves=Curves(
-            *(
-                np.concatenate([getattr(cluster.curves, part), getattr(twin.curves, part)[rows]])
-                for part in ("sizes", "times", "slopes")
-            )
-        ),
+        curves=_append(cluster.curves, twin.curves, rows),
         cap=np.concatenate([cluster.cap, twin.cap[rows]]),
         environment=_Joined(cluster.environment, twin.environment, rows),
         total=cluster.total // n * (n + b),
@@ -107,7 +104,7 @@ def _joined(cluster: Cluster, twin: Cluster, rows: Ints) -> Cluster:
 
 @dataclass(frozen=True, eq=False)
 class _Joined:
-    """An environment with some workers of another one behind its own."""
+    """An environment followed by some workers of another one."""
 
     environment: Environment
     other: Environment
@@ -118,11 +115,11 @@ class _Joined:
         return self.environment.follows_clock or self.other.follows_clock
 
     def conditions(self, iteration: int, now: float) -> Conditions:
-        at = self.environment.conditions(iteration, now)
-        beside = self.other.conditions(iteration, now)
-        return Conditions(
-            *(
-                np.concatenate([getattr(at, part), getattr(beside, part)[self.rows]])
-                for part in ("slowdown", "communication", "noise", "cpu", "memory")
-            )
-        )
+        at, other = (each.conditions(iteration, now) for each in (self.environment, self.other))
+        return _append(at, other, self.rows)
+
+
+def _append(one: T, other: T, rows: Ints) -> T:
+    """Append rows of `other` to every array of `one`."""
+    pairs = ((getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
+    return type(one)(*(np.concatenate([array, more[rows]]) for array, more in pairs))

@@ -15,12 +15,12 @@ from evenstep.simulator.clusters.conditions import Conditions, Environment
 from evenstep.simulator.clusters.curves import Curves
 
 _RESIDENT_MEMORY = 0.3
-"""Share of a device's memory that the model itself takes, whatever the batch size."""
+"""Share of a device's memory that the model takes, independent of the batch size."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """What is true of the workers; policies only see what they report.
+    """The true behaviour of all workers; policies see only what workers report.
 
     >>> from evenstep.simulator.clusters.scenarios import gpu
     >>> cluster = gpu(num_workers=4, iterations=500, seed=0, noisy=False)
@@ -37,9 +37,9 @@ class Cluster:
     total: int
     """X: samples of all workers in one iteration."""
     iterations: int
-    """How long a run is, unless the user says otherwise."""
+    """Default length of a run."""
     score_from: int = 0
-    """The first iteration that counts in the figures; those before are for learning."""
+    """The first iteration that counts in the figures; predictors learn before it."""
     changes_at: int | None = None
     """The iteration of the first scheduled change, where there is one."""
     policy: str = default_policy()
@@ -47,9 +47,9 @@ class Cluster:
     minimum: int = 1
     granularity: int = 1
     overlapped: bool = False
-    """Whether workers communicate while they compute; otherwise afterwards."""
+    """Whether workers communicate while they compute; otherwise after it."""
     bandwidth: Floats = field(default_factory=lambda: np.empty(0))
-    """Bytes per second of each worker's line; NaN where nobody knows, as it is if not given."""
+    """Network bandwidth of each worker in bytes per second; NaN where unknown, the default."""
 
     def __post_init__(self) -> None:
         if self.bandwidth.size == 0:
@@ -69,7 +69,7 @@ class Cluster:
 
     @property
     def limits(self) -> Limits:
-        """What a user would configure: memory caps are not among it, they show in m."""
+        """The limits that a user would configure; memory caps are not included, they show in m."""
         return Limits.of(self.num_workers, self.minimum, granularity=self.granularity)
 
     def conditions(self, iteration: int, now: float) -> Conditions:
@@ -85,7 +85,7 @@ class Cluster:
         return np.where(sizes > 0, times, 0.0)
 
     def times(self, sizes: Ints, at: Conditions) -> Floats:
-        """Return the real batch processing times."""
+        """Return the batch processing times with noise."""
         return self.expected_times(sizes, at) * at.noise
 
     def device_memory(self, sizes: Ints) -> Floats:
@@ -94,22 +94,22 @@ class Cluster:
         return np.where(self.cap < UNLIMITED, np.minimum(used, 1.0), np.nan)
 
     def optimum(self, at: Conditions) -> Ints:
-        """Return the best sizes for who knows everything but the noise."""
+        """Return the best sizes when everything but the noise is known."""
         return self._best(at, np.ones(self.num_workers))
 
     def oracle(self, at: Conditions) -> Ints:
-        """Return the best sizes for who knows the noise too."""
+        """Return the best sizes when the noise is known too."""
         return self._best(at, at.noise)
 
     def largest(self, times: Floats, at: Conditions) -> Ints:
-        """Return the largest size with which each worker is through in its time, noise apart.
+        """Return the largest size that each worker finishes within its time, without noise.
 
-        At most the total; negative where no size is.
+        At most the total; negative where no size fits.
         """
         left = times if self.overlapped else times - at.communication
         sizes = self.curves.largest_within(left / at.slowdown)
         sizes = np.where(times < at.communication, -1.0, sizes)
-        # A size that is met exactly must not be lost to a rounding error.
+        # A size that fits exactly must not be lost to a rounding error.
         return np.floor(np.minimum(sizes, self.total) * (1 + 1e-12)).astype(np.int64)
 
     def _best(self, at: Conditions, noise: Floats) -> Ints:

@@ -1,6 +1,6 @@
-"""Cluster-A: the paper's 16 GPU instances of four kinds, from measured curves (section 5.1).
+"""Cluster-A: the paper's 16 GPU instances of four kinds, with measured curves (section 5.1).
 
-docs/clusters.md says which points were measured, and which derived, extrapolated or stood in for.
+docs/clusters.md lists which points are measured, derived, extrapolated or taken from a stand-in.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from evenstep.simulator.clusters.tables import read_table
 
 KINDS = ("V100", "M60", "K80", "K520")
 WORKERS = {4: KINDS, 12: KINDS[1:], 16: KINDS}
-"""Number of workers: their kinds, as many of each (12: without the V100s, as in the paper)."""
+"""Number of workers: their kinds, in equal numbers (12: without the V100s, as in the paper)."""
 BANDWIDTH = 10e9 / 8
-"""Bytes per second: what the paper names for the M60s is assumed of all."""
+"""Bytes per second: the paper's value for the M60s, assumed for all kinds."""
 DEGRADED = 2.5e9 / 8
-"""What the paper leaves the M60s when a job has been moved."""
+"""Bytes per second of the M60s after the paper's degradation."""
 _NOISE = WorkerNoise(sigma=0.03, spike_probability=0.01, spike=(1.5, 3.0))
 """Assumed, as in scenario G."""
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model of the paper, as Cluster-A trains it."""
+    """A model of the paper as trained on Cluster-A."""
 
     samples: int
     """Per worker, with plain BSP."""
     num_parameters: int
 
     def exchange_time(self, bandwidth: float) -> float:
-        """Return the seconds that a worker takes to pull and push a float32 per parameter."""
+        """Return the seconds in which a worker pulls and pushes one float32 per parameter."""
         return 2 * 4 * self.num_parameters / bandwidth
 
 
@@ -59,7 +59,7 @@ class Device:
 
 
 def read_device(model: str, kind: str) -> Device:
-    """Return a kind's curve and cap from the package's table.
+    """Return the curve and the cap of a kind from the bundled table.
 
     >>> read_device("inception_v3", "K520").curve
     ((0.0, 0.273836), (16.0, 1.072304), (32.0, 1.870772))
@@ -73,7 +73,7 @@ def read_device(model: str, kind: str) -> Device:
 
 
 def read_measured(model: str) -> str:
-    """Return what was measured for a model: itself, or the net that stands in for it.
+    """Return which net was measured for a model: the model or its stand-in.
 
     >>> read_measured("resnet32")
     'ResNet18 at 32 px'
@@ -94,7 +94,7 @@ class ClusterA:
     workers: int = 16
     model: str = "inception_v3"
     degrade_at: int | None = None
-    """The iteration from which on the M60s have a quarter of their bandwidth."""
+    """The iteration at which the M60s drop to a quarter of their bandwidth."""
 
     def __post_init__(self) -> None:
         if self.workers not in WORKERS:
@@ -107,7 +107,7 @@ class ClusterA:
             require_whole("degrade_at of Cluster-A", self.degrade_at, least=0)
 
     def make(self, iterations: int | None = None, seed: int = 0, noisy: bool = True) -> Cluster:
-        """Make the cluster for a run of so many iterations, 500 if not given."""
+        """Make the cluster for a run of `iterations`, by default 500."""
         alike = self.workers // len(WORKERS[self.workers])
         kinds = [kind for kind in WORKERS[self.workers] for _ in range(alike)]
         devices = [read_device(self.model, kind) for kind in kinds]

@@ -1,7 +1,7 @@
 """Cluster-B: the paper's 32 CPU instances under the load of a Google trace (section 5.3).
 
-Two hours of the trace can drive it, `usage` or `tasks`; they have nothing to do with each other.
-docs/clusters.md says what was measured and what assumed.
+One of two unrelated hours of the trace drives it: `usage` or `tasks`. docs/clusters.md lists what
+is measured and what is assumed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ NUM_WORKERS = 32
 NUM_BACKUPS = 2
 _SPEEDS = {kind: speed for kind, _, speed in CPU_KINDS}
 _NOISE = WorkerNoise(sigma=0.04, spike_probability=0.01, spike=(1.35, 2.0))
-"""Assumed: that of the CPU scenarios."""
+"""Assumed, as in the CPU scenarios."""
 HOUR = 3600.0
-"""After so many seconds the trace of usage begins anew, so that any hour has all of it."""
+"""Seconds after which the usage trace repeats, so that every hour contains all of it."""
 LEVEL = 300.0
-"""Seconds that each of its levels lasts."""
+"""Seconds per level of the usage trace."""
 _TASKS_SECONDS = 5011.0
 
 
 def usage_trace(worker: str) -> Trace:
-    """Return what the hour of usage levels left of a worker's machine.
+    """Return the CPU and memory left on a worker's machine in the `usage` hour.
 
     >>> usage_trace("m4.xlarge").cpu[:3]
     array([0.6046, 0.5792, 0.5853])
@@ -45,7 +45,7 @@ def usage_trace(worker: str) -> Trace:
 
 
 def worker_tasks(worker: str) -> FakeTasks:
-    """Return the tasks that ran on a worker's machine in the hour of task starts and ends.
+    """Return the tasks that ran on a worker's machine in the `tasks` hour.
 
     >>> len(worker_tasks("backup-1").start)
     9
@@ -59,12 +59,12 @@ def _tasks_trace(worker: str) -> Trace:
 
 
 TRACES: dict[str, Callable[[str], Trace]] = {"usage": usage_trace, "tasks": _tasks_trace}
-"""The hours of the Google trace, each a way to a worker's trace."""
+"""The hours of the Google trace: name to a function that returns the trace of a worker."""
 
 
 @dataclass(frozen=True)
 class ClusterB:
-    """Cluster-B, with up to two backup workers behind the 32, driven by one of the hours.
+    """Cluster-B: 32 workers and up to two backups, driven by one hour of the trace.
 
     >>> ClusterB(backups=2).make().workers[-3:]
     ['m4.xlarge', 'backup-0', 'backup-1']
@@ -82,7 +82,7 @@ class ClusterB:
             raise InvalidSetting(f"{rule}, got {self.backups}")
 
     def make(self, iterations: int | None = None, seed: int = 0, noisy: bool = True) -> Cluster:
-        """Make the cluster for a run of so many iterations, 1500 if not given."""
+        """Make the cluster for a run of `iterations`, by default 1500."""
         rows = read_table("cluster_b_workers")[: NUM_WORKERS + self.backups]
         workers = [row["worker"] for row in rows]
         return Cluster(
@@ -91,7 +91,7 @@ class ClusterB:
             curves=Curves.of([linear(_SPEEDS[row["instance"]]) for row in rows]),
             cap=np.full(len(rows), UNLIMITED),
             environment=Scheduled(
-                # More than 99 % of the time is computation, says the paper.
+                # The paper: more than 99 % of the time is computation.
                 communication=np.zeros(len(rows)),
                 noise=Noise.of([_NOISE if noisy else QUIET] * len(rows), seed),
                 traces=Traces.of([TRACES[self.trace](worker) for worker in workers]),

@@ -1,4 +1,4 @@
-"""Conditions: what, besides the batch sizes, decides the times of one iteration."""
+"""Conditions: everything except batch sizes that determines the times of one iteration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Conditions:
     communication: Floats
     """t^m, in seconds."""
     noise: Floats
-    """What nobody could have known: factor on the batch processing time."""
+    """Unpredictable factor on the batch processing time."""
     cpu: Floats
     """c as measured at the start of the iteration."""
     memory: Floats
@@ -28,17 +28,17 @@ class Conditions:
 
 
 class Environment(Protocol):
-    """Everything around the workers that changes while they train."""
+    """Everything outside the workers that changes during training."""
 
     @property
     def follows_clock(self) -> bool:
-        """Whether conditions depend on the time; otherwise on nothing but the iteration."""
+        """Whether conditions depend on the time; otherwise they depend on the iteration only."""
         ...
 
     def conditions(self, iteration: int, now: float) -> Conditions:
         """Return the conditions of an iteration that starts `now` seconds into the run.
 
-        The same question has always the same answer, so that every policy and scheme can be
-        run under the same noise.
+        Equal arguments give equal results, so that all policies and schemes run under the same
+        noise.
         """
         ...

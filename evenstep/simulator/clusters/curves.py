@@ -1,7 +1,7 @@
-"""Curves: computation time against batch size, one curve per worker, all in one object.
+"""Curves: computation time against batch size, for all workers in one object.
 
-Every curve is non-decreasing and piecewise linear: a CPU's x / v, a GPU's launch overhead and
-saturation (section 3.3 of the paper), and a measured table are all of that form.
+Every curve is non-decreasing and piecewise linear. That covers a CPU's x / v, a GPU's launch
+overhead and saturation (section 3.3 of the paper), and measured tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from evenstep.errors import InvalidSetting
 from evenstep.simulator.clusters.tables import require_rows
 
 Points = Sequence[tuple[float, float]]
-"""Corners (batch size, seconds) of one curve in rising order; the last piece goes on."""
+"""Corners (batch size, seconds) of one curve in rising order; the last piece is extended."""
 
 
 def linear(speed: float) -> Points:
@@ -30,7 +30,7 @@ def linear(speed: float) -> Points:
 
 
 def affine(overhead: float, per_sample: float, saturation: float = 0.0) -> Points:
-    """Return ``overhead + per_sample * max(x, saturation)``: constant until saturated.
+    """Return ``overhead + per_sample * max(x, saturation)``: constant up to saturation.
 
     >>> affine(0.25, 0.125, saturation=8)
     ((0.0, 1.25), (8.0, 1.25), (9.0, 1.375))
@@ -48,11 +48,10 @@ def affine(overhead: float, per_sample: float, saturation: float = 0.0) -> Point
 
 
 def table(points: Points) -> Points:
-    """Return the curve through measured points, flat before the first and straight between them.
+    """Return the curve through measured points: flat before the first, then linear.
 
-    A measured time that falls as the batch grows is raised to the ones before it, so that the
-    curve stays monotone. Beyond the last point the last piece goes on, or, where that is flat,
-    the average slope of the whole table.
+    A time below an earlier one is raised to it, so that the curve stays monotone. Beyond the last
+    point the last piece is extended or, if it is flat, the average slope of the whole table.
 
     >>> table([(8, 0.25), (16, 0.5), (24, 0.375)])
     ((0.0, 0.25), (8.0, 0.25), (16.0, 0.5), (24.0, 0.5), (25.0, 0.515625))
@@ -70,7 +69,7 @@ def table(points: Points) -> Points:
 
 
 def _rising(*points: tuple[float, float]) -> Points:
-    """Return the points; refuse a last piece too flat or too steep for floating point."""
+    """Return the points; reject a last piece too flat or too steep for floating point."""
     (x, t), (later_x, later_t) = points[-2:]
     slope = (later_t - t) / (later_x - x)
     _require(0 < slope < np.inf, f"a curve must end rising, got {slope} seconds per sample")
@@ -88,14 +87,14 @@ def _require_measured(sizes: Floats, times: Floats) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Curves:
-    """The curves of all workers, as arrays of corners padded to the longest."""
+    """The curves of all workers as arrays of corners, padded to the longest."""
 
     sizes: Floats
     """Batch size at each corner, (worker, corner); infinite beyond a worker's last."""
     times: Floats
     """Seconds at each corner; infinite beyond a worker's last."""
     slopes: Floats
-    """Seconds per sample from each corner on."""
+    """Seconds per sample after each corner."""
 
     @classmethod
     def of(cls, curves: Sequence[Points]) -> Curves:

@@ -1,4 +1,4 @@
-"""Noise: what nobody could have known of a batch processing time."""
+"""Noise: the unpredictable part of batch processing times."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evenstep.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class WorkerNoise:
-    """How noisy one worker is: lognormal, and now and then a spike."""
+    """The noise of one worker: lognormal, with occasional spikes."""
 
     sigma: float = 0.0
     """Standard deviation of the logarithm of the time."""
     spike_probability: float = 0.0
     """Per iteration."""
     spike: tuple[float, float] = (1.5, 3.0)
-    """A spike multiplies the time by a uniform number between these two."""
+    """A spike multiplies the time by a uniform number from this range."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.sigma < np.inf:
@@ -38,7 +38,7 @@ class WorkerNoise:
 
 QUIET = WorkerNoise()
 _KEPT = 4096
-"""Iterations whose factors are kept."""
+"""Largest number of iterations in the cache of factors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +51,11 @@ class Noise:
     spike_high: Floats
     seed: int
     _drawn: dict[int, Floats] = field(default_factory=dict, repr=False)
-    """Factors of iterations: workers that are each in their own ask for one again and again."""
+    """Cache by iteration: asynchronous workers request the same iteration repeatedly."""
 
     @classmethod
     def of(cls, workers: Sequence[WorkerNoise], seed: int) -> Noise:
-        """Put the noise of every worker into arrays.
+        """Collect the noise of every worker in arrays.
 
         >>> Noise.of([QUIET] * 3, seed=0).factors(iteration=7)
         array([1., 1., 1.])
@@ -71,7 +71,7 @@ class Noise:
         )
 
     def factors(self, iteration: int) -> Floats:
-        """Return the factors of one iteration; they depend on nothing but it and the seed."""
+        """Return the factors of one iteration; they depend only on it and the seed."""
         if iteration not in self._drawn:
             if len(self._drawn) >= _KEPT:
                 self._drawn.clear()

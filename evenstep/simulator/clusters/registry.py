@@ -1,6 +1,6 @@
-"""Clusters by name: the paper's, the scenarios, and cluster files, in one short form.
+"""Clusters by name: the paper's clusters, the scenarios and cluster files, in one short form.
 
-Every command that runs on a cluster takes it in this form.
+Every command that runs on a cluster takes this form.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CLUSTERS: dict[str, Callable[..., ClusterA | ClusterB]] = {"A": ClusterA, "B": C
 """The paper's clusters."""
 
 SUMMARIES = {
-    "A": "the paper's Cluster-A, GPUs of four kinds (A:4 and A:12: with fewer)",
-    "B": "the paper's Cluster-B, CPUs under a Google trace (B:tasks: another hour of it)",
+    "A": "the paper's Cluster-A, GPUs of four kinds (A:4 and A:12: fewer workers)",
+    "B": "the paper's Cluster-B, CPUs under a Google trace (B:tasks: another hour)",
     **{name: scenario.summary for name, scenario in SCENARIOS.items()},
 }
-"""What can be named, in a line each."""
+"""One line for each name."""
 
 
 def make_cluster(
@@ -36,11 +36,11 @@ def make_cluster(
     noisy: bool = True,
     model: str | None = None,
 ) -> Cluster:
-    """Make a cluster from its short form, or load a cluster file; what is not given is as usual.
+    """Make a cluster from its short form, or load a cluster file.
 
-    The settings of Cluster-A and Cluster-B follow a colon; the first one needs no name. Where
-    Cluster-A has the times of the `model` that is trained, and no other one is asked for, it has
-    those.
+    The settings of Cluster-A and Cluster-B follow a colon; the first one needs no name. `model`
+    is the model that is trained: Cluster-A uses its times if it has them and the short form names
+    no other.
 
     >>> make_cluster("A:12,model=resnet32").num_workers
     12

@@ -1,7 +1,7 @@
-"""The built-in scenarios, each a cluster made from a seed.
+"""The built-in scenarios: clusters generated from a seed.
 
-`G` has the shape of the paper's Cluster-A (four kinds of GPU, and its optimum (89, 21, 12, 6)),
-`P`, `S` and `M` have that of Cluster-B: 32 CPU workers that background tasks leave more or less.
+`G` resembles the paper's Cluster-A (four kinds of GPU, the optimum (89, 21, 12, 6)); `P`, `S` and
+`M` resemble Cluster-B: 32 CPU workers that share their machines with background tasks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Ints
+from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.conditions import Conditions, Environment
@@ -29,7 +29,7 @@ class _Gpu:
     per_sample: float
     """b, in seconds."""
     optimum: int
-    """x at which the four kinds take 1.1 s."""
+    """x at which this kind takes 1.1 s."""
     saturation: int
     """x^s."""
     cap: int
@@ -60,9 +60,9 @@ def gpu(
             f"multiple of {kinds}, got {num_workers}"
         )
     gpus = [kind for kind in _GPUS for _ in range(num_workers // kinds)]
-    # Devices of one kind differ a little in larger clusters; with four, they are the paper's.
+    # Devices of one kind differ a little in larger clusters; four workers match the paper.
     spread = 0.03 if num_workers >= 16 else 0.0
-    # The third word keeps this stream apart from the noise's, which are (seed, iteration).
+    # The third word separates this stream from those of the noise, (seed, iteration).
     rng = np.random.default_rng((seed, num_workers, 1))
     factors = np.exp(spread * rng.standard_normal((num_workers, 2)))
     curves = [
@@ -74,7 +74,7 @@ def gpu(
         name="G",
         workers=number_names([gpu.name for gpu in gpus]),
         curves=Curves.of(curves),
-        cap=_caps(gpus, v100_cap),
+        cap=np.array([v100_cap if v100_cap and g.name == "V100" else g.cap for g in gpus]),
         environment=Scheduled(
             communication=np.full(num_workers, _GPU_COMMUNICATION),
             noise=Noise.of([_GPU_NOISE if noisy else QUIET] * num_workers, seed),
@@ -86,10 +86,6 @@ def gpu(
     )
 
 
-def _caps(gpus: list[_Gpu], v100_cap: int | None) -> Ints:
-    return np.array([v100_cap if v100_cap and g.name == "V100" else g.cap for g in gpus])
-
-
 CPU_KINDS = (
     ("m4.2xlarge", 17, 60.0),
     ("c5.2xlarge", 10, 90.0),
@@ -97,7 +93,7 @@ CPU_KINDS = (
     ("m4.4xlarge", 2, 115.0),
     ("m4.xlarge", 1, 31.0),
 )
-"""Instance type, how many, samples per second (the paper's table of Cluster-B)."""
+"""Instance type, number of workers, samples per second (the paper's table of Cluster-B)."""
 CPU_SAMPLES = 128
 
 LOADS = {
@@ -110,7 +106,7 @@ LOADS = {
 
 
 def cpu(name: str, num_workers: int, iterations: int, seed: int, noisy: bool = True) -> Cluster:
-    """Make scenario P, S or M; other numbers of workers repeat the 32 of Cluster-B."""
+    """Make scenario P, S or M; other numbers of workers sample or repeat the 32 of Cluster-B."""
     kinds = [(kind, speed) for kind, count, speed in CPU_KINDS for _ in range(count)]
     chosen = [kinds[i * len(kinds) // num_workers % len(kinds)] for i in range(num_workers)]
     tasks = BackgroundTasks(LOADS[name], num_workers, iterations, seed)
@@ -145,7 +141,7 @@ def identical(num_workers: int, iterations: int, seed: int, noisy: bool = True) 
 
 @dataclass(frozen=True)
 class Scenario:
-    """How to make a scenario's cluster, and its usual size."""
+    """A function that makes a scenario's cluster, and the default size."""
 
     make: Callable[..., Cluster]
     num_workers: int
@@ -171,7 +167,7 @@ def make_scenario(
     seed: int = 0,
     noisy: bool = True,
 ) -> Cluster:
-    """Make the cluster of a built-in scenario; what is not given is as usual for it."""
+    """Make the cluster of a built-in scenario; None stands for its default."""
     if name not in SCENARIOS:
         raise InvalidSetting(f"scenario must be one of {', '.join(SCENARIOS)}, got {name!r}")
     scenario = SCENARIOS[name]
@@ -195,11 +191,11 @@ class _Silenced:
 
     def conditions(self, iteration: int, now: float) -> Conditions:
         at = self.environment.conditions(iteration, now)
-        return Conditions(at.slowdown, at.communication, np.ones_like(at.noise), at.cpu, at.memory)
+        return replace(at, noise=np.ones_like(at.noise))
 
 
 def number_names(kinds: list[str]) -> list[str]:
-    """Name workers after their kind, numbered where there are several of it.
+    """Name workers after their kind, numbered where a kind has several.
 
     >>> number_names(["V100", "K80", "K80"])
     ['V100', 'K80-0', 'K80-1']
@@ -212,12 +208,8 @@ def number_names(kinds: list[str]) -> list[str]:
     return names
 
 
-_SAMPLES = 32
-"""Samples per worker."""
-
-
 def emulated_gpus(num_workers: int, scale: float) -> Cluster:
-    """Return workers of the kinds of scenario G in turn, `scale` times as slow, without noise.
+    """Return workers of scenario G's kinds in turn, with times multiplied by `scale`, noise-free.
 
     >>> cluster = emulated_gpus(4, scale=0.125)
     >>> best = cluster.optimum(cluster.conditions(0, now=0.0))
@@ -241,7 +233,7 @@ def emulated_gpus(num_workers: int, scale: float) -> Cluster:
         environment=Scheduled(
             communication=np.zeros(num_workers), noise=Noise.of([QUIET] * num_workers, seed=0)
         ),
-        total=_SAMPLES * num_workers,
+        total=_GPU_SAMPLES * num_workers,
         bandwidth=gpus.bandwidth[kinds],
         changes_at=None,
     )

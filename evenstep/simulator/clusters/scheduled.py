@@ -1,4 +1,4 @@
-"""An environment written down in advance: contention traces, noise, and changes at iterations."""
+"""An environment defined in advance: contention traces, noise, and changes at iterations."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from evenstep.simulator.clusters.traces import Traces
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """From an iteration on, some workers have another communication time or speed."""
+    """A change of communication time or speed of some workers at an iteration."""
 
     iteration: int
     workers: Ints
     """Positions of the workers that change."""
     communication: float | None = None
-    """New t^m, in seconds; None leaves it."""
+    """New t^m, in seconds; None keeps it."""
     slowdown: float | None = None
-    """New factor on the computation time; None leaves it."""
+    """New factor on the computation time; None keeps it."""
 
     def __post_init__(self) -> None:
         if self.iteration < 0:
@@ -39,15 +39,15 @@ class Change:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """Communication times and noise, what traces leave of the workers, and scheduled changes."""
+    """Communication times, noise, contention traces and scheduled changes."""
 
     communication: Floats
     """t^m of each worker until a change, in seconds."""
     noise: Noise
     changes: Sequence[Change] = ()
-    """Of two changes to the same worker the later one holds, or the second at one iteration."""
+    """The later of two changes to a worker wins; at the same iteration, the second."""
     traces: Traces | None = None
-    """None: nobody else uses the machines."""
+    """None: no other jobs use the machines."""
 
     def __post_init__(self) -> None:
         ok = (self.communication >= 0) & np.isfinite(self.communication)

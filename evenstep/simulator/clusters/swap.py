@@ -1,4 +1,4 @@
-"""Swapping: how a lack of memory slows a worker down."""
+"""Swapping: the slowdown of a worker that lacks memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenstep.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Swap:
-    """Below the share of memory that is needed, the computation time grows in proportion.
+    """The computation time grows in proportion to the missing share of the needed memory.
 
     >>> Swap(needed=0.3, strength=2.0).slowdown(np.array([0.5, 0.3, 0.15, 0.0]))
     array([1., 1., 2., 3.])
@@ -21,7 +21,7 @@ class Swap:
     needed: float = 0.3
     """Share of the memory below which the worker swaps."""
     strength: float = 0.0
-    """How many computation times a worker without any memory loses; 0: memory does not matter."""
+    """Additional computation times of a worker without free memory; 0: memory has no effect."""
 
     def __post_init__(self) -> None:
         if not 0 < self.needed <= 1:
@@ -30,7 +30,7 @@ class Swap:
             raise InvalidSetting(f"strength must be finite and >= 0, got {self.strength}")
 
     def slowdown(self, memory: Floats) -> Floats:
-        """Return the factors on the computation time with these shares of memory free."""
+        """Return the factors on the computation time for these shares of free memory."""
         missing = np.maximum(0.0, self.needed - memory) / self.needed
         return 1 + self.strength * missing
 

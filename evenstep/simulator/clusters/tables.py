@@ -1,4 +1,4 @@
-"""The tables that come with the package (data/SOURCE.md says where from)."""
+"""The tables bundled with the package (data/SOURCE.md lists their sources)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_table(name: str) -> tuple[dict[str, str], ...]:
 
 
 class InvalidRow(InvalidSetting):
-    """A row breaks its rule; who knows where the rows came from can name the place."""
+    """A row breaks its rule; the caller that read the rows can add file and line."""
 
     def __init__(self, problem: str, row: int) -> None:
         super().__init__(f"{problem} in row {row}")

@@ -1,8 +1,7 @@
-"""An environment of background tasks: what other people's jobs leave to each worker.
+"""An environment of background tasks, used by the CPU scenarios.
 
-The CPU scenarios. Tasks come and go on every worker (Poisson arrivals, lognormal durations), each
-takes some CPU and memory; what is left decides the speed, and what is left at the start of an
-iteration is what a worker can measure.
+Tasks start and end on every worker (Poisson arrivals, lognormal durations), and each takes some CPU
+and memory. The rest determines the speed; a worker measures the rest at the start of an iteration.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from evenstep.simulator.clusters.conditions import Conditions
 from evenstep.simulator.clusters.swap import NO_SWAP, Swap
 
 _CPU_EXPONENT = 0.9
-"""Speed falls a little less than the CPU share does."""
+"""Speed falls slightly less than the CPU share."""
 _MEASUREMENT_NOISE = 0.01
 
 
@@ -25,30 +24,30 @@ class TaskLoad:
     """The settings of a population of background tasks, durations in iterations."""
 
     tasks: float
-    """Tasks alive on a worker on average."""
+    """Average number of tasks alive on a worker."""
     duration: float = 200.0
     """Mean duration, in iterations."""
     largest_cpu: float = 0.25
     largest_memory: float = 0.25
     swap: Swap = NO_SWAP
-    """How a lack of memory slows the worker down."""
+    """The effect of a lack of memory."""
     sigma: float = 0.04
     """Standard deviation of the logarithm of the speed's noise."""
     jitter: float = 0.0
     """Fluctuation of the CPU share from iteration to iteration, visible in c."""
     jitter_rebound: float = 0.0
-    """How much of a fluctuation swings back one iteration later (MA(1), Box-Jenkins sign)."""
+    """Share of a fluctuation that reverses one iteration later (MA(1), Box-Jenkins sign)."""
     steady: float = 0.0
     """Probability that an iteration runs entirely in the state measured at its start."""
     spike_probability: float = 0.01
     spike_up: float = 0.5
-    """Share of the spikes that are upward."""
+    """Share of the spikes that increase the speed."""
 
 
 class BackgroundTasks:
     """The conditions of all workers under a `TaskLoad`, drawn once for a whole run.
 
-    A worker that gets further than the run is long meets the conditions from the start again.
+    Beyond the end of the run the conditions repeat from the start.
     """
 
     follows_clock = False
@@ -82,7 +81,7 @@ class BackgroundTasks:
 def _add_tasks(
     load: TaskLoad, used_cpu: Floats, used_memory: Floats, rng: np.random.Generator
 ) -> None:
-    """Add one worker's tasks, from long before the run, so that it begins in the steady state."""
+    """Add one worker's tasks, from long before the run, so that the run starts in steady state."""
     before = 20 * load.duration
     span = before + len(used_cpu)
     count = rng.poisson(load.tasks / load.duration * span)
@@ -103,10 +102,10 @@ def _jitter(load: TaskLoad, shape: tuple[int, int], rng: np.random.Generator) ->
 
 
 def _surprise(load: TaskLoad, slowdown: Floats, rng: np.random.Generator) -> Floats:
-    """Return the factors between the time expected at the start and the real one."""
+    """Return the ratio of the real time to the time expected at the start."""
     now, later = slowdown[:-1], slowdown[1:]
     shape = now.shape
-    # A change inside the iteration: a part of the work is done at the next state's speed.
+    # A change inside the iteration: part of the work runs at the next state's speed.
     part = np.where(rng.random(shape) < load.steady, 1.0, rng.uniform(0, 1, shape))
     mixed = part + (1 - part) * later / now
     noise = np.exp(load.sigma * rng.standard_normal(shape))

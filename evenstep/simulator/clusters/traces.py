@@ -1,4 +1,4 @@
-"""Traces: what other people's jobs once left of each machine, level after level."""
+"""Traces: the recorded CPU and memory that other jobs left on each machine, as levels."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UNITS = ("iteration", "second")
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What is left of one machine over time: available CPU and free memory.
+    """Available CPU and free memory of one machine over time.
 
-    The computation time grows as 1 / cpu, and with a lack of memory as `swap` says.
+    The computation time grows as 1 / cpu, and with a lack of memory as `swap` defines.
     """
 
     at: Floats
@@ -32,7 +32,7 @@ class Trace:
     unit: str = "iteration"
     """`iteration` or `second`."""
     repeat: float | None = None
-    """After how many units the trace begins anew; None: its last level goes on."""
+    """Units after which the trace repeats; None: its last level stays."""
     swap: Swap = NO_SWAP
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ UNDISTURBED = Trace(at=np.zeros(1), cpu=np.ones(1), memory=np.ones(1))
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """The traces of all workers, laid end to end: one row per level."""
+    """The traces of all workers, concatenated: one row per level."""
 
     at: Floats
     cpu: Floats
@@ -80,11 +80,11 @@ class Traces:
     in_seconds: Bools
     """Whether the trace of each worker runs over seconds; otherwise over iterations."""
     repeat: Floats
-    """After how many units each worker's trace begins anew; infinite where it does not."""
+    """Units after which each worker's trace repeats; infinite where it does not."""
 
     @classmethod
     def of(cls, workers: Sequence[Trace]) -> Traces:
-        """Put one trace per worker into arrays; one that several workers share is stored once.
+        """Collect one trace per worker in arrays; a trace that workers share is stored once.
 
         >>> busy = Trace(np.array([0, 10]), np.array([1.0, 0.5]), np.array([1.0, 0.4]), repeat=20)
         >>> traces = Traces.of([busy, UNDISTURBED])
@@ -99,7 +99,7 @@ class Traces:
             at=np.concatenate([trace.at for trace in stored.values()]),
             cpu=np.concatenate([trace.cpu for trace in stored.values()]),
             memory=np.concatenate([trace.memory for trace in stored.values()]),
-            slowdown=np.concatenate([_slowdown(trace) for trace in stored.values()]),
+            slowdown=np.concatenate([t.swap.slowdown(t.memory) / t.cpu for t in stored.values()]),
             first=last - [len(trace.at) - 1 for trace in workers],
             last=last,
             in_seconds=np.array([trace.unit == "second" for trace in workers]),
@@ -117,9 +117,5 @@ class Traces:
 
     @cached_property
     def _longest(self) -> int:
-        """How many rows the longest trace has after its first."""
+        """Number of rows after the first in the longest trace."""
         return int(np.max(self.last - self.first))
-
-
-def _slowdown(trace: Trace) -> Floats:
-    return trace.swap.slowdown(trace.memory) / trace.cpu

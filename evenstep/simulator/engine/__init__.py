@@ -1,1 +1,1 @@
-"""Engines: run a scheme on a cluster, in virtual time."""
+"""Engine: runs a scheme on a cluster in virtual time."""

@@ -1,4 +1,4 @@
-"""A comparison: the same training under several schemes, on the same cluster and noise.
+"""A comparison: trains the same workload under several schemes, on the same cluster and noise.
 
 >>> from evenstep.simulator.clusters.scenarios import make_scenario
 >>> import numpy as np
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 
 
 MOST_UPDATES = 2000
-"""After so many a scheme has not reached the target, unless the user says otherwise."""
+"""Default limit of the updates that a scheme may make to reach the target."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What is compared how; a seed's run is the same whatever else is compared."""
+    """The settings of a comparison; the run of a scheme and seed does not depend on the others."""
 
     cluster: str
     """In short form, as `make_cluster` reads it."""
     workload: Workload | None = None
     """None: timing-only."""
     model: str | None = None
-    """The name of the workload, where Cluster-A may have the times of its model."""
+    """The name of the workload; Cluster-A uses the times of this model if it has them."""
     engine: Engine = VIRTUAL
     num_workers: int | None = None
     total: int | None = None
-    """X; None: the cluster's own."""
+    """X; None: that of the cluster."""
     noisy: bool = True
     optimizer: str = "sgd"
     predictor: str | None = None
-    """Of LB-BSP, where it says no other."""
+    """Of LB-BSP, unless the scheme names one."""
     partition: str | None = None
-    """How the workers' own data is skewed, in short form; None: they share all data."""
+    """The skew of local data, in short form; None: workers share all data."""
     num_shards: int = 1
     target: float | None = None
     """The accuracy to reach."""
     iterations: int | None = None
-    """Updates of every run; None: until it reaches the target, or the cluster's own number."""
+    """Updates of every run; None: until it reaches the target, or the cluster's default."""
     evaluate_every: int = 5
 
     def __post_init__(self) -> None:
@@ -75,7 +75,7 @@ class Comparison:
                     raise InvalidSetting(f"a {name} goes with a workload, got none")
 
     def make_cluster(self, seed: int, contender: SchemeSpec | None = None) -> Cluster:
-        """Make the cluster of a seed as a contender needs it."""
+        """Make the cluster of a seed with the changes that a contender needs."""
         how = (self.num_workers, self._conditions_for, seed, self.noisy, self.model)
         cluster = make_cluster(self.cluster, *how)
         num_counted = cluster.num_workers
@@ -86,20 +86,20 @@ class Comparison:
         return sequential(cluster) if contender is not None and contender.sequential else cluster
 
     def check(self, contender: SchemeSpec, seed: int) -> None:
-        """Raise what would go wrong at the start, before anything has run."""
+        """Raise the errors that starting the run would raise."""
         cluster = self.make_cluster(seed, contender)
         self.engine.check(self._experiment(contender, cluster, seed), cluster, self.workload)
         self._samples(cluster, seed)
 
     def session(self, contenders: Sequence[SchemeSpec], seed: int) -> AbstractContextManager[None]:
-        """Hold what all runs can share, while this is entered."""
+        """Return a context that holds the resources shared by all runs."""
         most = max(self.make_cluster(seed, contender).num_workers for contender in contenders)
         return self.engine.session(most)
 
     def run(
         self, contender: SchemeSpec, seed: int, watch: Callable[[Progress], None]
     ) -> ComparisonFigures:
-        """Run one contender, and return what came out."""
+        """Run one contender and return its figures."""
         cluster = self.make_cluster(seed, contender)
         with self._start(contender, cluster, seed) as run:
             stop_at = self.target if self.iterations is None else None
@@ -108,22 +108,22 @@ class Comparison:
             return figures_of(run, self.target, self.scored_from(cluster))
 
     def times(self, contender: SchemeSpec, seed: int, until: float) -> list[float]:
-        """Return when each update was complete, up to the first one after so many seconds."""
+        """Return the completion times of updates, up to the first one after `until` seconds."""
         with self._start(contender, self.make_cluster(seed, contender), seed) as run:
-            # Who is slow makes few updates in that time, who is fast makes many.
+            # The number of updates in that time is not known in advance.
             for progress in run.advance(sys.maxsize):
                 if progress.time >= until:
                     break
             return run.times
 
     def num_updates(self, cluster: Cluster) -> int:
-        """Return how many updates a run makes, or may make to reach the target."""
+        """Return the number of updates of a run, or its limit for reaching the target."""
         if self.iterations is not None:
             return self.iterations
         return cluster.iterations if self.target is None else MOST_UPDATES
 
     def scored_from(self, cluster: Cluster) -> int:
-        """Return the first update that counts in per-update times; before, predictors learn."""
+        """Return the first update that counts in per-update times; predictors learn before it."""
         fixed = self.iterations is not None or self.target is None
         return cluster.score_from if fixed and self.num_updates(cluster) > cluster.score_from else 0
 
@@ -136,7 +136,7 @@ class Comparison:
 
     @property
     def _conditions_for(self) -> int | None:
-        """The number of iterations that a cluster must have conditions for."""
+        """The number of iterations for which the cluster needs conditions."""
         if self.iterations is None and self.target is not None:
             return MOST_UPDATES
         return self.iterations
@@ -168,15 +168,15 @@ class Comparison:
     def _samples(self, cluster: Cluster, seed: int) -> Samples | None:
         if self.partition is None or self.workload is None:
             return None
-        # Here, so that a timing-only comparison needs no torch.
-        from evenstep.simulator.engine.samples import OwnStreams
+        # Imported here, so that a timing-only comparison needs no torch.
+        from evenstep.simulator.engine.samples import WorkerStreams
 
         partitions = make_partitions(self.partition, self.workload.labels, cluster, seed)
-        return OwnStreams.of_partitions(partitions, seed)
+        return WorkerStreams.of_partitions(partitions, seed)
 
 
 def _resized(cluster: Cluster, total: int, num_counted: int) -> Cluster:
-    """Return the cluster with this total; backups have as many samples as the others beside it."""
+    """Return the cluster with this total; backups get as many samples in addition."""
     n = cluster.num_workers
     if n != num_counted and total % num_counted:
         raise InvalidSetting(
@@ -186,7 +186,7 @@ def _resized(cluster: Cluster, total: int, num_counted: int) -> Cluster:
 
 
 def make_partitions(spec: str, labels: Ints, cluster: Cluster, seed: int) -> list[Ints]:
-    """Say which samples each worker of a cluster holds; `spec` is in short form."""
+    """Return the samples that each worker of a cluster holds; `spec` is in short form."""
     name, settings = parse_spec(spec)
     if name not in PARTITIONS:
         raise InvalidSetting(f"partition must be one of {', '.join(PARTITIONS)}, got {name!r}")

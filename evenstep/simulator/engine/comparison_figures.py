@@ -1,4 +1,4 @@
-"""The figures of a comparison: what a run reached, and how that relates to BSP."""
+"""The figures of a comparison: the results of each run, and their ratios to BSP's."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from evenstep.simulator.engine.simulation import median_figures
 
 FIGURES = ("per_update_time", "updates_to_target", "time_to_target", "final_accuracy", "final_loss")
 RATIOS = {"per_update": "per_update_time", "updates": "updates_to_target", "time": "time_to_target"}
-"""What is divided by BSP's: the beginning of the ratio's name, and the figure."""
+"""The figures divided by BSP's: prefix of the ratio's name, and the figure."""
 
 
 @dataclass(frozen=True)
 class ComparisonFigures:
-    """What one contender reached with one seed; None where it did not, or was not asked to."""
+    """The results of one contender with one seed; None where not reached or not requested."""
 
     per_update_time: float
     """The average time per gradient, in seconds."""
@@ -30,20 +30,20 @@ class ComparisonFigures:
     final_accuracy: float | None
     final_loss: float | None
     updates: int
-    """All updates that were made; one is n gradients."""
+    """Number of updates; one is n gradients."""
     time: float
-    """How long they took, in seconds."""
+    """Duration of the run, in seconds."""
     staleness: float
-    """How many updates of the server a gradient was old, on average."""
+    """Average age of a gradient, in updates of the server."""
     dropped: int
     """Gradients that did not count."""
     faults: Sequence[Fault]
-    """Workers and shards that failed, and what was done about it."""
+    """Workers and shards that failed, and the reactions."""
     points: Sequence[Point]
 
     @property
     def curve(self) -> dict[str, list[Any]]:
-        """How good the model was when, as columns."""
+        """The evaluations over time, as columns."""
         return {
             "updates": [point.updates for point in self.points],
             "time": [point.time for point in self.points],
@@ -53,7 +53,7 @@ class ComparisonFigures:
 
 
 def figures_of(run: Run, target: float | None, scored_from: int) -> ComparisonFigures:
-    """Return the figures of a run that has ended."""
+    """Return the figures of a finished run."""
     reached = None if target is None else run.reached(target)
     last = run.points[-1].evaluation if run.points else None
     return ComparisonFigures(
@@ -72,7 +72,7 @@ def figures_of(run: Run, target: float | None, scored_from: int) -> ComparisonFi
 
 
 def ratio(value: float | None, by: float | None) -> float | None:
-    """Divide figures; what was never reached has no ratio.
+    """Divide figures; a figure that was not reached has no ratio.
 
     >>> ratio(3.0, 2.0), ratio(None, 2.0), ratio(3.0, None)
     (1.5, None, None)
@@ -81,7 +81,7 @@ def ratio(value: float | None, by: float | None) -> float | None:
 
 
 def normalised(contender: SchemeSpec, seed: Mapping[str, ComparisonFigures]) -> dict[str, Any]:
-    """Return a contender's figures in one seed, and what they are of BSP's.
+    """Return a contender's figures in one seed, and their ratios to BSP's.
 
     FlexRR's are also divided by those of sequential BSP, as in the paper (section 5.3).
     """
@@ -98,10 +98,10 @@ def normalised(contender: SchemeSpec, seed: Mapping[str, ComparisonFigures]) -> 
 
 
 def summary(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the median of every figure over seeds, and from where to where it goes.
+    """Return the median and the range of every figure over seeds.
 
-    Not reached counts as later than all that was, so it is None in the median where most seeds
-    did not reach it.
+    A figure that was not reached counts as infinite, so the median is None if most seeds did not
+    reach it.
 
     >>> summary([{"seed": 0, "time": 3.0}, {"seed": 1, "time": None}, {"seed": 2, "time": 5.0}])
     {'medians': {'time': 5.0}, 'spread': {'time': [3.0, None]}}
@@ -121,7 +121,7 @@ def _spread(values: Sequence[float | None]) -> list[float | None]:
 
 
 def _finite(value: float) -> float | None:
-    """Return a number that JSON can hold; a model that ran away has none."""
+    """Return a number that JSON can hold; None for a diverged model."""
     return value if math.isfinite(value) else None
 
 

@@ -1,4 +1,4 @@
-"""An experiment: a scheme with a policy, and how the model is trained under it."""
+"""An experiment: a scheme with a policy, and the settings of training."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ EVEN = Setup("even")
 
 @dataclass(frozen=True)
 class Experiment:
-    """What to run on a cluster in virtual time. LB-BSP is `bsp` with a policy that balances."""
+    """The settings of a run on a cluster. LB-BSP is `bsp` with a balancing policy."""
 
     scheme: str = "bsp"
     """In short form, as `make_scheme` reads it."""
     setup: Setup = EVEN
-    """The policy and its predictor; only the BSP kinds can have another than `even`."""
+    """The policy and its predictor; only synchronous schemes support others than `even`."""
     optimizer: str = "sgd"
-    """In short form, as `make_optimizer` reads it; its learning rate is that of BSP."""
+    """In short form, as `make_optimizer` reads it, with the learning rate of BSP."""
     seed: int = 0
-    """Of the parameters at the beginning, and of the order of the samples."""
+    """Of the initial parameters and the order of samples."""
     weighted: bool = True
     """Whether gradients are weighted by batch sizes, so that every sample counts the same."""
     num_shards: int = 1
@@ -42,10 +42,10 @@ class Experiment:
     def start(
         self, cluster: Cluster, workload: Workload | None = None, samples: Samples | None = None
     ) -> Run:
-        """Return a run that is about to begin; without a workload it is timing-only.
+        """Return a new run; without a workload it is timing-only.
 
-        `samples` says who processes which, if not those that are usual for the scheme. Those of
-        one run must not be used in another: they know how far it is.
+        `samples` replaces the scheme's default assignment of samples to workers. It holds the
+        progress of a run, so it must not be shared between runs.
 
         >>> from evenstep.simulator.clusters.scenarios import make_scenario
         >>> run = Experiment("asp").start(make_scenario("G", noisy=False))
@@ -62,7 +62,7 @@ class Experiment:
         return Run(engine, learner, self.evaluate_every)
 
     def make_scheme(self, cluster: Cluster) -> Scheme:
-        """Return the scheme for a cluster, if it can be run with the policy."""
+        """Return the scheme for a cluster; raise InvalidSetting if it cannot run the policy."""
         scheme = make_scheme(self.scheme, cluster.num_workers)
         if not scheme.synchronous and self.setup.policy != "even":
             raise InvalidSetting(
@@ -86,7 +86,7 @@ class Experiment:
     def _learner(
         self, cluster: Cluster, workload: Workload, samples: Samples | None
     ) -> WorkloadLearner:
-        # Here, so that a run without gradients needs no torch.
+        # Imported here, so that a run without gradients needs no torch.
         from evenstep.simulator.engine.learner import WorkloadLearner
         from evenstep.simulator.engine.optimizers import make_optimizer
 

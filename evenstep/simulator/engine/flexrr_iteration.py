@@ -1,4 +1,4 @@
-"""Sharing out: one iteration of FlexRR, in which samples change hands while they are processed."""
+"""One iteration of FlexRR, in which samples move between workers during processing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from evenstep.simulator.schemes import FlexRR
 
 
 def sequential(cluster: Cluster) -> Cluster:
-    """Return the cluster whose workers process one sample after the other.
+    """Return the cluster with workers that process one sample at a time.
 
-    That is what FlexRR needs, and what its BSP is to be compared with: a batch takes x times as
-    long as one sample does.
+    FlexRR needs such workers, and is compared with BSP on them: a batch takes x times as long as
+    one sample.
 
     >>> from evenstep.simulator.clusters.scenarios import make_scenario
     >>> one_by_one = sequential(make_scenario("G", noisy=False))
@@ -31,12 +31,14 @@ def sequential(cluster: Cluster) -> Cluster:
     return replace(cluster, curves=Curves(sizes=size, times=size, slopes=per_sample))
 
 
-def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> tuple[Ints, Floats]:
-    """Run an iteration that begins with these sizes; return those it ends with, and the times.
+def run_iteration(
+    scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions
+) -> tuple[Ints, Floats]:
+    """Run an iteration that starts with these sizes; return the final sizes and the times.
 
-    Every worker processes at a rate of its own. The checks are as far apart as they would be if
-    the iteration were perfectly balanced and had `scheme.checks` of them. Who hands samples over,
-    or is handed some, loses what moving costs, once in the iteration.
+    Every worker processes samples at a constant rate. The interval between checks is that of a
+    perfectly balanced iteration with `scheme.checks` of them. A worker that gives or receives
+    samples pays the cost of moving once in the iteration.
     """
     per_sample = _one_by_one(cluster) * at.slowdown * at.noise * (1 + scheme.monitoring)
     interval = float(sizes.sum() / (1 / per_sample).sum()) / scheme.checks
@@ -44,7 +46,7 @@ def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> 
     processed = interval / per_sample  # samples of each worker between two checks
     final = sizes.copy()
     charged = np.zeros(len(sizes), bool)
-    work = sizes.astype(np.float64)  # still to process; negative where a worker is through
+    work = sizes.astype(np.float64)  # unprocessed samples; negative after a worker has finished
     num_checks = 0
     while True:
         least = float(work.min())
@@ -54,9 +56,9 @@ def share_out(scheme: FlexRR, cluster: Cluster, sizes: Ints, at: Conditions) -> 
             return final, _with_communication(cluster, computation, at)
         if least <= 0 or lag > scheme.trigger * batch_size:
             left = np.maximum(work, 0.0)
-            given = scheme.check(left.astype(np.int64), batch_size)
-            partners = np.concatenate([given.helpers, given.lagging])
-            moved = np.concatenate([given.counts, -given.counts])
+            moves = scheme.check(left.astype(np.int64), batch_size)
+            partners = np.concatenate([moves.helpers, moves.lagging])
+            moved = np.concatenate([moves.counts, -moves.counts])
             cost = np.where(charged[partners], 0.0, scheme.moving * sizes[partners])
             work[partners] = left[partners] + moved + cost
             final[partners] += moved

@@ -1,4 +1,4 @@
-"""What an engine tells: the iterations and arrivals of its workers, and what failed meanwhile."""
+"""The records of an engine: iterations, arrivals of gradients, and faults."""
 
 from __future__ import annotations
 
@@ -14,59 +14,59 @@ from evenstep.simulator.clusters.conditions import Conditions
 
 @dataclass(frozen=True, eq=False)
 class Iteration:
-    """One iteration of all workers, as it was run (BSP kinds)."""
+    """One iteration of all workers (synchronous schemes)."""
 
     number: int
     """k."""
     start: float
-    """When it began, in seconds of the run's clock."""
+    """Start time, in seconds of the run's clock."""
     at: Conditions
     sizes: Ints
-    """x of each worker: samples that it processes."""
+    """x of each worker: number of samples."""
     times: Floats
-    """t of each worker, in seconds, had it been let to finish; 0 where x is 0."""
+    """t of each worker in seconds, also if it was abandoned; 0 where x is 0."""
     used: Bools
-    """Whether the gradient of each worker has come in and counts."""
+    """Whether the gradient of each worker has arrived and counts."""
 
     @property
     def time(self) -> float:
-        """The iteration time: until the last worker that counts has finished."""
+        """The iteration time: that of the last worker that counts."""
         return float(self.times[self.used].max(initial=0.0))
 
 
 class Arrival(NamedTuple):
-    """A gradient that has come in."""
+    """A gradient that has arrived."""
 
     worker: int
     iteration: int
-    """k, as the worker counts."""
+    """k of the worker."""
     start: float
-    """When the worker started, in seconds of the run's clock."""
+    """Start time of the worker, in seconds of the run's clock."""
     end: float
     batch_size: int
     used: bool
     staleness: int
-    """Updates that others made since the worker had pulled its parameters."""
+    """Updates between the worker's pull and its push."""
     updated: bool
-    """Whether the server has applied an update."""
+    """Whether the server applied an update."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A worker or a shard has failed; the run went on."""
+    """A failure of a worker or a shard that the run survived."""
 
     time: float
-    """When it was noticed, in seconds of the run's clock."""
+    """Time of detection, in seconds of the run's clock."""
     who: str
     """`worker 2`, `shard 0`."""
     iteration: int
-    """k of the worker; for a shard, the updates that it had made."""
+    """k of the worker; for a shard, its number of updates."""
     what: str
-    """What happened, and what was done about it."""
+    """The cause and the reaction."""
 
 
 def reports(cluster: Cluster, number: int, last: Iteration | None, at: Conditions) -> Reports:
-    """Return what the workers say at the boundary: t of the last iteration, usage now."""
+    """Return the reports at a boundary: t of the last iteration, and the current usage."""
     if last is None:
         silent = Reports.silent(number, cluster.num_workers)
         return Reports(

@@ -1,8 +1,8 @@
-"""Local samples: workers that can read nothing but a partition of their own.
+"""Local samples: each worker reads only its own partition.
 
-Samples migrate by the migration rule while training goes on (Section 3.5 of the paper): until a
-migration is over, everybody goes on with what they have; then, at one iteration boundary, all
-workers have their new partitions, begin a traversal of them, and count anew.
+Samples migrate by the migration rule during training (Section 3.5 of the paper). Until a migration
+is complete, workers use their old partitions; then, at one iteration boundary, all workers switch
+to the new ones, start a traversal of them, and reset their counts.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import Floats, Ints, require
+from evenstep.core.gradient_weight import gradient_weight
 from evenstep.errors import InvalidSetting
 from evenstep.partitions import MigrationPlan, MigrationRule, Traversals
 from evenstep.partitions.rules.choice import Holdings
 from evenstep.partitions.rules.traversals import counted_samples
-from evenstep.simulator.engine.samples import OwnStreams, Samples
+from evenstep.simulator.engine.samples import Samples, WorkerStreams
 
 
 @dataclass(frozen=True, eq=False)
 class Migration:
-    """Samples that moved, or are about to."""
+    """A migration of samples, complete or in progress."""
 
     plan: MigrationPlan
     gap: float
-    """How far one traversal count was ahead of another when it was decided."""
+    """The largest difference of traversal counts when it was decided."""
     start: float
-    """When it was decided, in seconds of virtual time."""
+    """Time of the decision, in seconds of virtual time."""
     end: float
-    """When the last sample is there; the next boundary is the one at which it takes effect."""
+    """Arrival of the last sample; the migration takes effect at the next boundary."""
 
 
 class LocalSamples:
-    """Deals each worker batches of its own partition, and lets samples migrate.
+    """Deals each worker batches from its partition, and migrates samples.
 
     >>> partitions = [np.arange(10), np.arange(10, 20)]
     >>> samples = LocalSamples(partitions, rule=MigrationRule(threshold=0.5))
@@ -56,15 +57,15 @@ class LocalSamples:
         bandwidth: Floats | None = None,
         seed: int = 0,
     ) -> None:
-        """Without a rule nothing migrates, and without labels any samples do.
+        """Without a rule no samples migrate; without labels, migrations ignore classes.
 
         `importance` weighs gradients by partition sizes, n_i / N, in place of batch sizes: a
-        worker's gradient estimates that of its partition, so the sum then estimates the gradient
-        of all samples, however often each is used, and none has to move.
+        worker's gradient estimates that of its partition, so the sum estimates the gradient of all
+        samples, however often each is used, and none has to move.
 
-        `bandwidth` is each worker's, in bytes per second, NaN where nobody knows; a migration takes
-        no time where it or `sample_bytes` is not known. `seed` is that of the order of samples in
-        each traversal, and of which samples move.
+        `bandwidth` is in bytes per second per worker, NaN where unknown; a migration takes no time
+        where it or `sample_bytes` is unknown. `seed` determines the order of samples in each
+        traversal and the choice of samples that move.
         """
         if not 0 <= sample_bytes < np.inf:
             raise InvalidSetting(f"sample_bytes must be finite and >= 0, got {sample_bytes}")
@@ -83,35 +84,35 @@ class LocalSamples:
         self._labels = labels
         self._sample_bytes = sample_bytes
         self._seed = seed
-        self._streams = OwnStreams.of_partitions(self.partitions, seed)
+        self._streams = WorkerStreams.of_partitions(self.partitions, seed)
         self._state = self._counter.init(self.sizes)
         self._consumed = np.zeros(num_workers, dtype=np.int64)
-        """Samples that each worker has processed in the iteration under way."""
+        """Samples that each worker has processed in the current iteration."""
         self._move: Callable[[Sequence[Ints]], bool] = lambda partitions: True
         self._under_way: Migration | None = None
         self.migrations: list[Migration] = []
-        """All that were begun."""
+        """All migrations that were started."""
 
     def move_by(self, move: Callable[[Sequence[Ints]], bool]) -> None:
-        """Let somebody move samples for real, until workers hold those of each partition.
+        """Set the function that moves real samples, so that each worker holds its partition.
 
-        It says whether that was done; a migration that was not is tried again at the next boundary.
+        It returns whether it succeeded; a failed migration is retried at the next boundary.
         """
         self._move = move
 
     @property
     def partitions(self) -> Sequence[Ints]:
-        """The samples that each worker holds now."""
+        """The current partition of each worker."""
         return self._holdings.partitions
 
     @property
     def sizes(self) -> Ints:
-        """How many samples each worker holds now."""
+        """The current size of each partition."""
         return self._holdings.sizes
 
     @property
     def traversals(self) -> Traversals:
-        """How often workers have gone through their partitions, at the last boundary."""
+        """How often workers had traversed their partitions at the last boundary."""
         return self._state.traversals
 
     def deal(self, worker: int, iteration: int, sizes: Ints) -> Ints:
@@ -120,15 +121,15 @@ class LocalSamples:
         return self._streams.deal(worker, iteration, sizes)
 
     def unused(self, worker: int, count: int) -> None:
-        """Take back that a worker consumed samples: its gradient, dealt ahead, was not used."""
+        """Do not count samples of a worker as consumed: its gradient was not used."""
         self._consumed[worker] -= count
 
     def counted(self, sizes: Ints) -> Ints:
-        """Return how many samples the gradient of each worker counts for in the mean."""
+        """Return the number of samples with which each worker's gradient counts in the mean."""
         return counted_samples(self.sizes, sizes) if self._importance else sizes
 
     def boundary(self, now: float) -> None:
-        """Count what was consumed in the iteration that is over, and let samples migrate."""
+        """Count the samples of the finished iteration, and start or finish a migration."""
         if self._consumed.any():
             self._state = self._counter.observe(self._state, self._consumed)
             self._consumed[:] = 0
@@ -151,18 +152,21 @@ class LocalSamples:
             return
         self._holdings = holdings
         first_pass = self._streams.num_passes
-        self._streams = OwnStreams.of_partitions(self.partitions, self._seed, first_pass)
+        self._streams = WorkerStreams.of_partitions(self.partitions, self._seed, first_pass)
         self._state = self._counter.init(self.sizes)
         self._under_way = None
 
 
-def counted(samples: Samples, sizes: Ints) -> Ints:
-    """Return how many samples the gradient of each worker counts for: usually its batch size."""
-    return samples.counted(sizes) if isinstance(samples, LocalSamples) else sizes
+def push_weight(samples: Samples, worker: int, sizes: Ints, weighted: bool) -> float:
+    """Return n x_i / X, by importance where samples have one; 1 if unweighted."""
+    if not weighted:
+        return 1.0
+    counts = samples.counted(sizes) if isinstance(samples, LocalSamples) else sizes
+    return gradient_weight(int(counts[worker]), int(counts.sum()), len(counts))
 
 
 def migration_time(plan: MigrationPlan, sample_bytes: float, bandwidth: Floats) -> float:
-    """Return how long a migration takes: what the busiest line has to carry, at its bandwidth.
+    """Return the duration of a migration: that of the busiest worker's transfers.
 
     >>> from evenstep.partitions import plan_migration
     >>> plan = plan_migration([200, 200, 200], [100, 150, 350])

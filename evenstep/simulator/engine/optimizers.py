@@ -1,4 +1,4 @@
-"""Optimizers: what a parameter server applies gradients with."""
+"""Optimizers of the parameter server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from evenstep.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Sgd:
-    """Stochastic gradient descent, with momentum or without."""
+    """Stochastic gradient descent, optionally with momentum."""
 
     learning_rate: float = 0.01
     """eta."""
@@ -31,7 +31,7 @@ class Sgd:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam, as torch has it."""
+    """Adam, as implemented by torch."""
 
     learning_rate: float = 0.001
     """eta."""
@@ -47,7 +47,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {"sgd": Sgd, "adam": Adam}
 
 
 def make_optimizer(spec: str) -> Optimizer:
-    """Make the settings of an optimizer from their short form.
+    """Parse the settings of an optimizer from their short form.
 
     >>> make_optimizer("sgd:learning_rate=0.1,momentum=0.9")
     Sgd(learning_rate=0.1, momentum=0.9, weight_decay=0.0)
@@ -62,7 +62,7 @@ def make_optimizer(spec: str) -> Optimizer:
 
 
 def per_push(optimizer: Optimizer, num_workers: int) -> Optimizer:
-    """Return the optimizer of ASP and SSP, where each of n pushes is an update: eta / n.
+    """Return the optimizer for ASP and SSP, where each of n pushes is an update: eta / n.
 
     >>> per_push(Sgd(learning_rate=0.5), num_workers=4).learning_rate
     0.125

@@ -1,9 +1,9 @@
-"""The parameter server: holds the parameters, averages what is pushed, and applies it.
+"""The parameter server: holds the parameters, averages pushed gradients, and applies them.
 
 The paper's workflow (Alg. 3): workers pull w, compute a gradient on their x_i samples, and push
-n x_i / X times it; the server averages and makes the update. Tensors are dealt out to shards, each
-with an optimizer of its own; as optimizers go element by element, any number of shards gives the
-same parameters.
+n x_i / X times it; the server averages and makes the update. Tensors are spread over shards, each
+with its own optimizer; optimizers work element by element, so any number of shards gives the same
+parameters.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ S = TypeVar("S")
 
 
 class Shard:
-    """Some of the tensors, with what was pushed for them since the last update.
+    """Some of the tensors, with the sum of gradients pushed since the last update.
 
-    `average`: whether an update divides by the weights pushed, so that it is a weighted mean. If
-    the samples of those who pushed add up to X, that is the number of workers contributing.
+    `average`: whether an update divides by the sum of weights, so that it is a weighted mean. If
+    the samples behind the pushed gradients add up to X, that sum is the number of workers.
     """
 
     def __init__(
@@ -39,23 +39,22 @@ class Shard:
         self._snapshot: Tensors | None = None
 
     def pull(self) -> Tensors:
-        """Return the tensors of now; they stay as they are, whatever comes after.
+        """Return a copy of the tensors that later updates do not change.
 
-        All that pull between two updates share one copy, and it lives as long as one of them
-        holds it.
+        All pulls between two updates share one copy.
         """
         if self._snapshot is None:
             self._snapshot = [tensor.clone() for tensor in self._tensors]
         return self._snapshot
 
     def push(self, gradients: Sequence[torch.Tensor], weight: float) -> None:
-        """Add a gradient to the update to come."""
+        """Add a gradient to the next update."""
         if self._tensors:
             torch._foreach_add_(self._sums, list(gradients), alpha=weight)
         self._weight += weight
 
     def update(self) -> None:
-        """Apply what was pushed; where nothing was, nothing changes."""
+        """Apply the pushed gradients, if any."""
         if self._optimizer is None or self._weight == 0.0:
             return
         if self._average:
@@ -63,21 +62,22 @@ class Shard:
         for tensor, gradient in zip(self._tensors, self._sums, strict=True):
             tensor.grad = gradient
         self._optimizer.step()
-        torch._foreach_zero_(self._sums)
-        self._weight = 0.0
-        self._snapshot = None
+        self._reset()
 
     def state(self) -> dict[str, Any]:
-        """Return everything that an update left, for another shard to go on from."""
+        """Return the state after the last update, from which another shard can continue."""
         optimizer = self._optimizer.state_dict() if self._optimizer else {}
         return copy.deepcopy({"tensors": self._tensors, "optimizer": optimizer})
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go on from the state of a shard with the same tensors; what was pushed is forgotten."""
+        """Continue from the state of a shard with the same tensors; drop pushed gradients."""
         for tensor, saved in zip(self._tensors, state["tensors"], strict=True):
             tensor.data.copy_(saved)
         if self._optimizer is not None:
             self._optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+        self._reset()
+
+    def _reset(self) -> None:
         torch._foreach_zero_(self._sums)
         self._weight = 0.0
         self._snapshot = None
@@ -91,11 +91,11 @@ def make_shards(
     num_workers: int,
     synchronous: bool,
 ) -> list[S]:
-    """Make the shards of a layout, here or elsewhere: `make` takes what a `Shard` does.
+    """Make the shards of a layout, here or elsewhere: `make` takes the arguments of `Shard`.
 
-    Buffers (the running statistics of BatchNorm) are treated as parameters whose gradient is what
-    the worker took away from them, with a learning rate of 1. Unless the scheme is `synchronous`
-    each of n pushes is an update, at 1/n of the learning rate.
+    Buffers (the running statistics of BatchNorm) are treated as parameters whose gradient is the
+    decrease on the worker, with a learning rate of 1. Unless the scheme is `synchronous`, each of n
+    pushes is an update at 1/n of the learning rate.
     """
     averaging: Optimizer = Sgd(learning_rate=1.0)
     if not synchronous:
@@ -108,7 +108,7 @@ def make_shards(
 
 
 class ParameterServer:
-    """The parameters and buffers of a model, on some shards in this process."""
+    """The parameters and buffers of a model, on shards in this process."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class ParameterServer:
         synchronous: bool = True,
         num_shards: int = 1,
     ) -> None:
-        """`num_workers` is n, those that count."""
+        """`num_workers` is n: the workers that count."""
         self._layout = ShardLayout.of([p.numel() for p in parameters], len(buffers), num_shards)
         tensors = [*parameters, *buffers]
         self._shards = make_shards(
@@ -127,15 +127,15 @@ class ParameterServer:
         )
 
     def pull(self) -> Tensors:
-        """Return parameters, then buffers, as they are now; they must not be changed."""
+        """Return the current parameters, then buffers; they must not be changed."""
         return self._layout.join([shard.pull() for shard in self._shards])
 
     def push(self, gradients: Sequence[torch.Tensor], weight: float) -> None:
-        """Add a gradient, times its weight, to the update to come."""
+        """Add a gradient, times its weight, to the next update."""
         for shard, part in zip(self._shards, self._layout.split(gradients), strict=True):
             shard.push(part, weight)
 
     def update(self) -> None:
-        """Apply what was pushed since the last update."""
+        """Apply the gradients pushed since the last update."""
         for shard in self._shards:
             shard.update()

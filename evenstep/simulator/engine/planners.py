@@ -1,4 +1,4 @@
-"""Planners: where an engine gets the batch sizes of an iteration from."""
+"""Planners: provide the batch sizes of each iteration to an engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BalancedPlanner:
 
     @property
     def in_force(self) -> Plan:
-        """The plan whose sizes are used in the iteration that was planned last."""
+        """The plan of the last planned iteration."""
         return self._in_force
 
     @property
@@ -39,7 +39,7 @@ class BalancedPlanner:
 
 
 class OraclePlanner:
-    """Knows the conditions ahead, noise included; nobody can do better."""
+    """Knows the conditions ahead, noise included: the best possible planner."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

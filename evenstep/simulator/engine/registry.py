@@ -1,4 +1,4 @@
-"""Engines by name: where experiments run, and what their seconds are."""
+"""Engines by name, and the meaning of their seconds."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SECONDS = {
     "emulated": "emulated, the cluster's seconds",
     "real": "real seconds",
 }
-"""What the seconds of a clock are: every figure is labelled with it."""
+"""The meaning of each clock's seconds; every figure is labelled with it."""
 EMULATED_SCALE = 0.05
-"""Real seconds for one of an emulated cluster, unless the user says otherwise."""
+"""Default real seconds per second of an emulated cluster."""
 
 
 class Engine(Protocol):
@@ -36,11 +36,11 @@ class Engine(Protocol):
         ...
 
     def check(self, experiment: Experiment, cluster: Cluster, workload: Workload | None) -> None:
-        """Raise InvalidSetting where it could not be started."""
+        """Raise InvalidSetting if the experiment cannot be started."""
         ...
 
     def session(self, num_workers: int) -> AbstractContextManager[None]:
-        """Hold what runs of up to so many workers can share, while this is entered."""
+        """Return a context that holds the resources shared by runs of up to `num_workers`."""
         ...
 
     def start(
@@ -50,13 +50,13 @@ class Engine(Protocol):
         workload: Workload | None,
         samples: Samples | None,
     ) -> AbstractContextManager[Run]:
-        """Start an experiment; what it takes is let go of when this is left."""
+        """Start an experiment; leaving the context releases its resources."""
         ...
 
 
 @dataclass(frozen=True)
 class Virtual:
-    """The virtual engine: real gradients or none, on a clock that only pretends to run."""
+    """The virtual engine: real gradients or none, in simulated time."""
 
     clock = "virtual"
 
@@ -79,12 +79,12 @@ class Virtual:
 
 @dataclass(frozen=True)
 class OnRay:
-    """Workers and shards of the parameter server as Ray actors; needs the extra `ray`."""
+    """The Ray engine: workers and shards as Ray actors; needs the extra `ray`."""
 
     address: str | None = None
-    """Of the Ray cluster to run on; None starts one here for the session."""
+    """Of the Ray cluster to use; None starts a local one for the session."""
     scale: float | None = EMULATED_SCALE
-    """Real seconds for one of the cluster's, whose times workers take; None: their own times."""
+    """Real seconds per second of the emulated cluster; None: workers run at their real speed."""
 
     @property
     def clock(self) -> str:
@@ -92,16 +92,16 @@ class OnRay:
 
     def check(self, experiment: Experiment, cluster: Cluster, workload: Workload | None) -> None:
         if workload is None:
-            raise InvalidSetting("a workload is needed on Ray: only virtual time does without one")
+            raise InvalidSetting("a workload is needed on Ray: only virtual time runs without one")
         if experiment.scheme.partition(":")[0] == "flexrr":
             raise InvalidSetting(
-                f"scheme on Ray must be another than {experiment.scheme}: its workers hand samples "
-                f"over in the middle of a gradient, which only the virtual engine can do"
+                f"scheme on Ray must not be {experiment.scheme}: its workers move samples in the "
+                f"middle of a gradient, which only the virtual engine supports"
             )
         if experiment.setup.policy == ORACLE:
             raise InvalidSetting(
-                "policy on Ray must be another than oracle: only in virtual time somebody knows "
-                "the noise of the coming iteration"
+                "policy on Ray must not be oracle: the noise of the coming iteration is known in "
+                "virtual time only"
             )
         experiment.make_scheme(cluster)
         experiment.setup.balancer(cluster)

@@ -1,4 +1,4 @@
-"""A run of an engine: what it takes to make updates, and how good the model gets by them.
+"""A run of an engine: the times of its updates and the evaluations of the model.
 
 One run gives hardware efficiency (time per update), statistical efficiency (updates to a target)
 and their product, the time to the target. An update is n gradients, whether the scheme averages
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Runs workers under a scheme, in virtual time or for real."""
+    """Runs workers under a scheme, in virtual or real time."""
 
     clock: str
-    """`virtual`, `real`, or `emulated`: workers that are real take the times of a cluster."""
+    """`virtual`, `real`, or `emulated`: real workers that take the times of a cluster."""
 
     @property
     def scheme(self) -> Scheme: ...
@@ -41,14 +41,14 @@ class Engine(Protocol):
 
     @property
     def faults(self) -> Sequence[Fault]:
-        """Workers and shards that failed so far."""
+        """Failures of workers and shards so far."""
         ...
 
     def arrivals(self) -> Iterator[Arrival]: ...
 
 
 class Evaluator(Protocol):
-    """Knows the model, and tells how good it is right now."""
+    """Evaluates the current model."""
 
     @property
     def parameters(self) -> list[torch.Tensor]: ...
@@ -58,7 +58,7 @@ class Evaluator(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """How good the model was after so many updates; evaluating stops the clock."""
+    """An evaluation of the model after a number of updates; the clock stops meanwhile."""
 
     updates: int
     time: float
@@ -68,17 +68,17 @@ class Point:
 
 @dataclass(frozen=True)
 class Progress:
-    """One more update is complete."""
+    """A completed update."""
 
     updates: int
     time: float
     """Seconds of the engine's clock."""
     point: Point | None
-    """Where the model was evaluated now."""
+    """The evaluation after this update, if any."""
 
 
 class Run:
-    """Lets an engine run, and keeps what came out.
+    """Runs an engine and collects the results.
 
     >>> from evenstep.simulator.clusters.scenarios import make_scenario
     >>> from evenstep.simulator.engine.planners import OraclePlanner
@@ -94,7 +94,7 @@ class Run:
     def __init__(
         self, engine: Engine, evaluator: Evaluator | None = None, evaluate_every: int = 10
     ) -> None:
-        """`evaluate_every` counts in updates; without an evaluator there are no points."""
+        """`evaluate_every` is in updates; without an evaluator there are no points."""
         require_whole("evaluate_every", evaluate_every)
         self._engine = engine
         self._arrivals = engine.arrivals()
@@ -103,36 +103,36 @@ class Run:
         self.num_counted = engine.scheme.num_counted
         """n: gradients in one update."""
         self.times: list[float] = []
-        """When each update was complete, in seconds of the engine's clock."""
+        """Completion time of each update, in seconds of the engine's clock."""
         self.points: list[Point] = []
         self.staleness = Counter[int]()
-        """How many gradients used were so many updates of the server old."""
+        """Number of used gradients by age in updates of the server."""
         self.num_samples = 0
-        """Samples in all gradients used."""
+        """Samples in all used gradients."""
 
     @property
     def parameters(self) -> list[torch.Tensor]:
-        """The parameters of now, then the buffers; they must not be changed."""
+        """The current parameters, then the buffers; they must not be changed."""
         assert self._evaluator is not None, "timing-only"
         return self._evaluator.parameters
 
     @property
     def clock(self) -> str:
-        """What its times are: `virtual`, `emulated` or `real`."""
+        """The kind of its times: `virtual`, `emulated` or `real`."""
         return self._engine.clock
 
     @property
     def faults(self) -> Sequence[Fault]:
-        """Workers and shards that failed, and what was done about it."""
+        """Failures of workers and shards so far."""
         return self._engine.faults
 
     @property
     def num_dropped(self) -> int:
-        """Gradients that were computed, or begun, and did not count."""
+        """Gradients that were computed or started and did not count."""
         return self._engine.num_dropped
 
     def advance(self, updates: int, target: float | None = None) -> Iterator[Progress]:
-        """Yield after every update, until there are so many more or the accuracy is reached."""
+        """Yield after every update, until `updates` are made or the target accuracy is reached."""
         if not self.points:
             self._evaluate()
         last = len(self.times) + updates
@@ -146,7 +146,7 @@ class Run:
                 return
 
     def per_update_time(self, skip: int = 0) -> float:
-        """Return the average time per gradient received, after the first updates.
+        """Return the average time per received gradient, without the first `skip` updates.
 
         That is the paper's per-update time (section 5.1).
         """
@@ -154,12 +154,12 @@ class Run:
         return (self.times[-1] - start) / ((len(self.times) - skip) * self.num_counted)
 
     def reached(self, target: float) -> Point | None:
-        """Return the first point with this accuracy; None where it was never reached."""
+        """Return the first point with this accuracy, or None if it was never reached."""
         reached = (point for point in self.points if point.evaluation.accuracy >= target)
         return next(reached, None)
 
     def _make_update(self) -> None:
-        """Let the engine run until another n gradients have been used."""
+        """Run the engine until another n gradients have been used."""
         missing = self.num_counted
         while missing:
             arrival = next(self._arrivals)

@@ -1,7 +1,7 @@
-"""Samples: which ones a worker of an engine processes in an iteration.
+"""Samples: assigns samples to the workers of an engine in each iteration.
 
-The BSP kinds deal the k-th slice of one endless order, so that every plan trains on the same
-samples. Workers that go on alone have streams of their own.
+Synchronous schemes deal the k-th slice of one endless order, so that every plan trains on the same
+samples. Asynchronous workers each have their own stream.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from evenstep.errors import InvalidSetting
 
 
 class Samples(Protocol):
-    """Says which samples a worker processes; asked once for each gradient that is computed."""
+    """Returns the samples of a worker; called once for each gradient."""
 
     def deal(self, worker: int, iteration: int, sizes: Ints) -> Ints: ...
 
 
 class SharedOrder:
-    """Iteration k has the samples from kX to (k+1)X of all epochs' orders, laid end to end.
+    """Iteration k has the samples from kX to (k+1)X of the concatenated orders of all epochs.
 
     >>> order = SharedOrder(num_samples=6, seed=0)
     >>> [order.deal(worker, 0, np.array([1, 3])).tolist() for worker in (0, 1)]
@@ -36,7 +36,7 @@ class SharedOrder:
         self._num_samples = num_samples
         self._seed = seed
         self._slice: tuple[int, int, Ints] | None = None
-        """Iteration, total and samples of the slice that was dealt last."""
+        """Iteration, total and samples of the last slice."""
 
     def deal(self, worker: int, iteration: int, sizes: Ints) -> Ints:
         return deal(self._slice_of(iteration, int(sizes.sum())), sizes, worker)
@@ -51,22 +51,22 @@ class SharedOrder:
         return self._slice[2]
 
 
-class OwnStreams:
-    """Each worker goes through samples of its own, pass after pass, x_i at a time."""
+class WorkerStreams:
+    """Each worker traverses its own samples, pass after pass, x_i at a time."""
 
     def __init__(
         self, num_workers: int, one_pass: Callable[[int, int], Ints], first_pass: int = 0
     ) -> None:
-        """`one_pass` says, for a worker and the number of its pass, all samples of that pass."""
+        """`one_pass` returns all samples of a worker's pass, given both numbers."""
         self._one_pass = one_pass
         self._passes = [first_pass] * num_workers
         self._left: list[Ints] = [np.empty(0, dtype=np.int64)] * num_workers
 
     @classmethod
-    def of_shares(cls, num_samples: int, num_workers: int, seed: int) -> OwnStreams:
-        """Let workers go through their even shares of each epoch's order.
+    def of_shares(cls, num_samples: int, num_workers: int, seed: int) -> WorkerStreams:
+        """Give each worker an even share of each epoch's order.
 
-        Those who are in the same epoch process different samples; who is fast is epochs ahead.
+        Workers in the same epoch process different samples; fast workers are epochs ahead.
         """
         if num_samples < num_workers:
             raise InvalidSetting(
@@ -81,24 +81,24 @@ class OwnStreams:
     @classmethod
     def of_partitions(
         cls, partitions: Sequence[Ints], seed: int, first_pass: int = 0
-    ) -> OwnStreams:
-        """Let workers go through their own partition of the data, mixed anew in each pass.
+    ) -> WorkerStreams:
+        """Give each worker its partition of the data, shuffled in each pass.
 
-        `first_pass` lets streams that replace others go on with orders that were not used yet.
+        With `first_pass`, streams that replace others continue with unused orders.
         """
         for worker, partition in enumerate(partitions):
             if len(partition) == 0:
                 raise InvalidSetting(f"partition of worker {worker} must not be empty, got none")
 
-        def mixed(worker: int, number: int) -> Ints:
+        def shuffled_partition(worker: int, number: int) -> Ints:
             partition = partitions[worker]
             return partition[shuffled(len(partition), seed, number)]
 
-        return cls(len(partitions), mixed, first_pass)
+        return cls(len(partitions), shuffled_partition, first_pass)
 
     @property
     def num_passes(self) -> int:
-        """The number of the first pass that nobody has begun."""
+        """The number of the first pass that no worker has started."""
         return max(self._passes)
 
     def deal(self, worker: int, iteration: int, sizes: Ints) -> Ints:

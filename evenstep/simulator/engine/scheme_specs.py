@@ -1,4 +1,4 @@
-"""Contenders: the schemes of a comparison, in the short form of a command line.
+"""Contenders: the schemes of a comparison, in the short form used on command lines.
 
 >>> [contender.label for contender in parse_scheme_specs("asp,ssp:bound=3,lb-bsp:even,unweighted")]
 ['bsp', 'asp', 'ssp:bound=3', 'lb-bsp:even,unweighted']
@@ -19,38 +19,37 @@ SEQUENTIAL_BSP = "sequential-bsp"
 
 @dataclass(frozen=True)
 class SchemeSpec:
-    """A scheme with all that goes with it."""
+    """A scheme with its policy and the changes to the cluster that it needs."""
 
     label: str
-    """As it was asked for."""
+    """As given by the user."""
     scheme: str
     """In short form, as `make_scheme` reads it."""
     policy: str | None = "even"
-    """None: the one that is usual for the cluster."""
+    """None: the default of the cluster."""
     predictor: str | None = None
-    """None: the one that is usual for the policy."""
+    """None: the default of the policy."""
     weighted: bool = True
     redundant: bool = False
-    """Whether there are backups behind the workers."""
+    """Whether the cluster has backup workers."""
     backups: int | None = None
-    """How many; None: as many as are usual."""
+    """Number of backups; None: the default."""
     like: str | None = None
-    """The worker that backups are like; None: the one that is usual."""
+    """The worker that backups are copies of; None: the default."""
     sequential: bool = False
-    """Whether workers process one sample after the other."""
+    """Whether workers process one sample at a time."""
 
     @property
     def compares_with(self) -> str:
-        """The BSP that processes samples in the same manner."""
+        """The BSP that processes samples in the same way."""
         is_sequential = self.sequential or self.scheme.partition(":")[0] == "flexrr"
         return SEQUENTIAL_BSP if is_sequential else BSP
 
 
 def parse_scheme_specs(text: str) -> list[SchemeSpec]:
-    """Read schemes that are separated by commas, as are the settings of each.
+    """Parse schemes separated by commas, which also separate the settings of each.
 
-    BSP comes first even if it was not asked for, as everything is compared with it; sequential
-    BSP comes along with FlexRR.
+    BSP is always first, because all schemes are compared with it; FlexRR adds sequential BSP.
     """
     contenders = [_contender(spec) for spec in _specs(text)]
     labels = [contender.label for contender in contenders]
@@ -67,7 +66,7 @@ def _first(label: str, contenders: list[SchemeSpec]) -> list[SchemeSpec]:
 
 
 def _specs(text: str) -> list[str]:
-    """Split at the commas behind which another scheme begins, not a further setting."""
+    """Split at the commas that are followed by a scheme, not by a setting."""
     specs: list[str] = []
     for item in text.split(","):
         is_setting = "=" in item.partition(":")[0] or item in _WORDS
@@ -94,7 +93,7 @@ def _plain(spec: str, rest: str) -> SchemeSpec:
 
 
 def _other(spec: str, rest: str) -> SchemeSpec:
-    # Now, not after the runs before it; two workers are enough to look at its settings.
+    # Checks the settings now, before other schemes run; two workers are enough for that.
     make_scheme(spec, num_workers=2)
     return SchemeSpec(spec, spec)
 
@@ -137,4 +136,4 @@ CONTENDERS: dict[str, Callable[[str, str], SchemeSpec]] = {
     "lb-bsp": _balanced,
     SEQUENTIAL_BSP: _plain,
 }
-"""Called with the short form of a contender, and with what follows its colon."""
+"""Called with the short form of a contender and the part after its colon."""

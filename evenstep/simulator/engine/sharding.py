@@ -1,4 +1,4 @@
-"""Sharding: the arithmetic of a parameter server, without any tensor."""
+"""Sharding: the arithmetic of a parameter server, without tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ShardLayout:
-    """Which shard holds which tensors of a model: its parameters, then its buffers.
+    """The tensors of a model (parameters, then buffers) that each shard holds.
 
     >>> layout = ShardLayout.of([10, 400, 200, 190], num_buffers=1, num_shards=2)
     >>> layout.split(["a", "b", "c", "d", "mean"])
@@ -22,34 +22,34 @@ class ShardLayout:
     ['a', 'b', 'c', 'd', 'mean']
     """
 
-    places: Sequence[Sequence[int]]
-    """Places of each shard's tensors among all; buffers are on a shard of their own, the last."""
+    positions: Sequence[Sequence[int]]
+    """Positions of each shard's tensors among all; buffers are on the last shard, alone."""
     has_buffers: bool
 
     @classmethod
     def of(cls, sizes: Sequence[int], num_buffers: int, num_shards: int) -> ShardLayout:
-        """Deal parameters of these sizes to shards."""
-        places = deal_to_shards(sizes, num_shards)
+        """Assign parameters of these sizes to shards."""
+        positions = deal_to_shards(sizes, num_shards)
         if num_buffers:
-            places.append(list(range(len(sizes), len(sizes) + num_buffers)))
-        return cls(places, has_buffers=num_buffers > 0)
+            positions.append(list(range(len(sizes), len(sizes) + num_buffers)))
+        return cls(positions, has_buffers=num_buffers > 0)
 
     def split(self, tensors: Sequence[T]) -> list[list[T]]:
-        """Return what belongs to each shard."""
-        return [[tensors[place] for place in places] for places in self.places]
+        """Return the tensors of each shard."""
+        return [[tensors[i] for i in positions] for positions in self.positions]
 
     def join(self, parts: Sequence[Sequence[T]]) -> list[T]:
-        """Put together what the shards hold."""
+        """Return all tensors in order, given those of each shard."""
         held = {
-            place: tensor
-            for places, part in zip(self.places, parts, strict=True)
-            for place, tensor in zip(places, part, strict=True)
+            i: tensor
+            for positions, part in zip(self.positions, parts, strict=True)
+            for i, tensor in zip(positions, part, strict=True)
         }
-        return [held[place] for place in range(len(held))]
+        return [held[i] for i in range(len(held))]
 
 
 def deal_to_shards(sizes: Sequence[int], num_shards: int) -> list[list[int]]:
-    """Return which tensors each shard holds: largest first, each to the shard with least.
+    """Return the tensors of each shard: largest first, each to the least loaded shard.
 
     >>> deal_to_shards([10, 400, 200, 190], num_shards=2)
     [[1], [0, 2, 3]]

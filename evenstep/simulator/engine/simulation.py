@@ -1,4 +1,4 @@
-"""A simulation: one policy on a cluster, with plain BSP and the oracle beside it."""
+"""A simulation: runs one policy, plain BSP and the oracle on a cluster."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Floats, Ints, Plan, Policy, Trainer, TrainNow, metrics
+from evenstep.core import Floats, Ints, Plan, Trainer, TrainNow, metrics
 from evenstep.core.planner import Planner
-from evenstep.policies import Even, make_policy
+from evenstep.policies import make_policy
 from evenstep.predictors import DEFAULT_PREDICTOR, make_predictor
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.conditions import Conditions
@@ -19,16 +19,16 @@ from evenstep.simulator.engine.planners import BalancedPlanner, OraclePlanner
 from evenstep.simulator.engine.virtual import SizeSource, VirtualEngine
 
 ORACLE = "oracle"
-"""In place of a policy: who knows the noise of the coming iteration, so in virtual time only."""
+"""A pseudo-policy that knows the noise of the coming iteration; in virtual time only."""
 STEADY_AFTER = 50
 """Iterations after the start, or after a scheduled change, from which a run counts as steady."""
 
 Watcher = Callable[[Iteration, Plan], None]
-"""Is called with every iteration of the chosen policy and the plan that it ran under."""
+"""Called with every iteration of the chosen policy and its plan."""
 
 
 def needs_predictor(policy: str) -> bool:
-    """Return whether a policy works with speeds that somebody must predict.
+    """Return whether a policy needs predicted speeds.
 
     >>> needs_predictor("proportional"), needs_predictor("equal_finish"), needs_predictor("oracle")
     (True, False, False)
@@ -38,7 +38,7 @@ def needs_predictor(policy: str) -> bool:
 
 @dataclass(frozen=True)
 class Setup:
-    """What to simulate, besides the cluster."""
+    """A policy with its predictor and delay."""
 
     policy: str
     predictor: str | None = None
@@ -47,26 +47,35 @@ class Setup:
 
     @classmethod
     def of(cls, cluster: Cluster, policy: str | None, predictor: str | None, delay: int) -> Setup:
-        """Fill in what the user left open: the cluster's policy, the predictor it needs."""
+        """Fill in defaults: the cluster's policy, and a predictor if the policy needs one."""
         policy = policy or cluster.policy
         if predictor is None and needs_predictor(policy):
             predictor = DEFAULT_PREDICTOR
         return cls(policy, predictor, delay)
 
     def planner(self, cluster: Cluster, trainer: Trainer | None = None) -> SizeSource:
-        """Return what decides the sizes; the oracle, where that is asked for."""
+        """Make the planner: a balancer, or the oracle."""
         if self.policy == ORACLE:
             return OraclePlanner(cluster)
         return BalancedPlanner(self.balancer(cluster, trainer))
 
     def balancer(self, cluster: Cluster, trainer: Trainer | None = None) -> Planner:
         """Make the planner behind it; its predictor is trained on the spot, or by the trainer."""
-        return _balancer(cluster, make_policy(self.policy), self.predictor, self.delay, trainer)
+        return Planner(
+            cluster.workers,
+            cluster.total,
+            make_policy(self.policy),
+            make_predictor(self.predictor, cluster.num_workers) if self.predictor else None,
+            minimum=cluster.minimum,
+            granularity=cluster.granularity,
+            delay=self.delay,
+            trainer=trainer or TrainNow(),
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class SimulationOutcome:
-    """What came out, one row per iteration."""
+    """The results, one row per iteration."""
 
     cluster: Cluster
     sizes: Ints
@@ -74,13 +83,13 @@ class SimulationOutcome:
     times: Floats
     """t, (iteration, worker), in seconds."""
     predicted_speeds: Floats
-    """v as predicted, (iteration, worker); NaN where nothing was."""
+    """Predicted v, (iteration, worker); NaN without a prediction."""
     expected: Floats
     """M: the iteration time without noise."""
     optimum: Floats
     """M*: the best iteration time without noise."""
     optimum_realised: Floats
-    """The iteration time, with noise, of the sizes behind M*."""
+    """The iteration time, with noise, of the sizes of M*."""
     bsp: Floats
     """Iteration times of plain BSP."""
     oracle: Floats
@@ -152,7 +161,7 @@ def simulate(
         plans.append(planner.in_force)
         if watch is not None:
             watch(iteration, planner.in_force)
-    even = BalancedPlanner(_balancer(cluster, Even(), None, delay=0))
+    even = Setup("even").planner(cluster)
     best = _optima(cluster, [iteration.at for iteration in run])
     return SimulationOutcome(
         cluster=cluster,
@@ -172,7 +181,7 @@ def simulate(
 
 
 def median_figures(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the median over seeds of every figure; never settled counts as later than all.
+    """Return the median over seeds of every figure; None counts as infinite.
 
     >>> median_figures([{"seed": 0, "settle_5": 3}, {"seed": 1, "settle_5": None}])
     {'settle_5': None}
@@ -181,7 +190,7 @@ def median_figures(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def medians(clusters: Sequence[Cluster], policy: str, delay: int = 0) -> dict[str, Any]:
-    """Simulate a policy on the clusters of several seeds, and return the median figures."""
+    """Simulate a policy on the clusters of several seeds and return the median figures."""
     return median_figures(
         [
             simulate(cluster, Setup.of(cluster, policy, None, delay), cluster.iterations).figures()
@@ -197,31 +206,12 @@ def _median(values: Sequence[Any]) -> Any:
     return median if np.isfinite(median) else None
 
 
-def _balancer(
-    cluster: Cluster,
-    policy: Policy[Any],
-    predictor: str | None,
-    delay: int,
-    trainer: Trainer | None = None,
-) -> Planner:
-    return Planner(
-        cluster.workers,
-        cluster.total,
-        policy,
-        make_predictor(predictor, cluster.num_workers) if predictor else None,
-        minimum=cluster.minimum,
-        granularity=cluster.granularity,
-        delay=delay,
-        trainer=trainer or TrainNow(),
-    )
-
-
 def _iteration_times(cluster: Cluster, planner: SizeSource, iterations: int) -> Floats:
     return np.array([i.time for i in VirtualEngine(cluster, planner).run(iterations)])
 
 
 def _optima(cluster: Cluster, conditions: list[Conditions]) -> list[Ints]:
-    """Return the optimum of each iteration, worked out once for conditions that repeat."""
+    """Return the optimum of each iteration, computed once for equal conditions."""
     known: dict[tuple[bytes, bytes], Ints] = {}
     optima = []
     for at in conditions:
@@ -233,7 +223,7 @@ def _optima(cluster: Cluster, conditions: list[Conditions]) -> list[Ints]:
 
 
 def predicted_speeds(plan: Plan) -> Floats:
-    """Return the speeds that a plan counts on; NaN where it does not say."""
+    """Return the speeds that a plan assumes; NaN where unknown."""
     if plan.predicted_times is None:
         return np.full(len(plan.sizes), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):

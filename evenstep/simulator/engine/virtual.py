@@ -1,9 +1,9 @@
-"""The virtual engine: workers on a clock that only pretends to run.
+"""The virtual engine: runs workers in simulated time.
 
-Workers start an iteration, arrive with their gradient when their cluster says so, and the scheme
-says what becomes of it and who starts next; SimPy keeps the clock. With a learner the gradients
-are real ones, computed at the parameters that the worker had pulled when it started; without, this
-is timing-only, and nothing is computed but how long it would take.
+Workers start an iteration and arrive with their gradient after the time given by the cluster; the
+scheme decides whether it counts and which workers start next; SimPy keeps the clock. With a learner
+the gradients are real, computed at the parameters pulled at the start of the iteration; without
+one, the run is timing-only.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from evenstep.core import Ints, Reports
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.conditions import Conditions
 from evenstep.simulator.engine.async_times import AsyncTimes
-from evenstep.simulator.engine.flexrr_iteration import share_out
+from evenstep.simulator.engine.flexrr_iteration import run_iteration
 from evenstep.simulator.engine.iteration import Arrival, Fault, Iteration, reports
 from evenstep.simulator.schemes import Bsp, FlexRR, Scheme
 
 
 class SizeSource(Protocol):
-    """Says how many samples each worker gets; `ahead` are the conditions that an oracle knows."""
+    """Returns the batch size of each worker; `ahead` are the conditions that an oracle knows."""
 
     def sizes(self, reports: Reports, ahead: Conditions) -> Ints: ...
 
 
 class Learner(Protocol):
-    """Computes what the workers would, when the engine says so."""
+    """Computes gradients and updates at the request of the engine."""
 
     def pull(self, worker: int) -> None:
-        """Give a worker that starts the parameters of now."""
+        """Give the current parameters to a worker that starts."""
         ...
 
     def push(self, worker: int, iteration: int, sizes: Ints, weight: float) -> None:
-        """Compute the gradient of a worker, at what it pulled, and push it."""
+        """Compute the gradient of a worker at the parameters it pulled, and push it."""
         ...
 
     def update(self) -> None:
-        """Apply what was pushed."""
+        """Apply the pushed gradients."""
         ...
 
 
 class VirtualEngine:
     """Runs a cluster's workers under a scheme, with the sizes of a planner.
 
-    Under the BSP kinds the planner is asked at every iteration boundary. Under the others there is
-    none: it is asked once, at the beginning, and each worker keeps its batch size.
+    Synchronous schemes ask the planner at every iteration boundary. The others have no boundaries:
+    they ask it once, at the beginning, and each worker keeps its batch size.
     """
 
     clock = "virtual"
@@ -63,7 +63,7 @@ class VirtualEngine:
         learner: Learner | None = None,
         at_boundary: Callable[[float], None] | None = None,
     ) -> None:
-        """`at_boundary` is told the time at every iteration boundary, before anybody starts."""
+        """`at_boundary` is called with the time at every boundary, before any worker starts."""
         n = cluster.num_workers
         self.scheme = make_scheme(n)
         self._cluster = cluster
@@ -73,17 +73,17 @@ class VirtualEngine:
         self._env = simpy.Environment()
         self._arrived: int | None = None
         self._under_way: list[simpy.Event | None] = [None] * n
-        """The arrival to come of each worker."""
+        """The next arrival of each worker."""
         self._started = [0.0] * n
         self._iterations = [-1] * n
         """k of each worker."""
         self._pulled = [0] * n
-        """The number of updates in the parameters that each worker has pulled."""
+        """The number of updates in the parameters that each worker pulled."""
         self._num_updates = 0
         self.num_dropped = 0
-        """Gradients that were abandoned, or came in and were not used."""
+        """Gradients that were abandoned, or arrived and were not used."""
         self._sizes = np.zeros(n, dtype=np.int64)
-        self._own_times: AsyncTimes | None = None
+        self._async_times: AsyncTimes | None = None
         self._iteration: Iteration | None = None
 
     @property
@@ -92,7 +92,7 @@ class VirtualEngine:
         return float(self._env.now)
 
     def run(self, iterations: int) -> Iterator[Iteration]:
-        """Yield the iterations of a BSP kind one by one as they are finished."""
+        """Yield the iterations of a synchronous scheme as they finish."""
         assert self.scheme.synchronous
         finished = (self._iteration for arrival in self.arrivals() if arrival.updated)
         for _, iteration in zip(range(iterations), finished, strict=False):
@@ -100,7 +100,7 @@ class VirtualEngine:
             yield iteration
 
     def arrivals(self) -> Iterator[Arrival]:
-        """Yield every gradient as it has come in, without end; then others may start."""
+        """Yield every gradient as it arrives, without end."""
         starts = tuple(range(self._cluster.num_workers))
         while True:
             if self.scheme.synchronous:
@@ -112,7 +112,7 @@ class VirtualEngine:
             yield arrival
 
     def _start_together(self, starts: tuple[int, ...]) -> None:
-        """Let all workers start an iteration, if they may; each arrives after its own time."""
+        """Start an iteration of all workers, unless `starts` is empty."""
         if not starts:
             return
         if self._at_boundary is not None:
@@ -122,7 +122,7 @@ class VirtualEngine:
         at = self._cluster.conditions(number, self.now)
         sizes = self._planner.sizes(reports(self._cluster, number, last, at), at)
         if isinstance(self.scheme, FlexRR):
-            sizes, times = share_out(self.scheme, self._cluster, sizes, at)
+            sizes, times = run_iteration(self.scheme, self._cluster, sizes, at)
         else:
             times = self._cluster.times(sizes, at)
         self._sizes = sizes
@@ -131,15 +131,15 @@ class VirtualEngine:
             self._start(worker, number, time)
 
     def _start_alone(self, starts: tuple[int, ...]) -> None:
-        """Let workers start, each an iteration of its own."""
-        if self._own_times is None:
+        """Start an iteration of each worker in `starts`."""
+        if self._async_times is None:
             at = self._cluster.conditions(0, self.now)
             self._sizes = self._planner.sizes(reports(self._cluster, 0, None, at), at)
-            self._own_times = AsyncTimes(self._cluster, self._sizes)
+            self._async_times = AsyncTimes(self._cluster, self._sizes)
         now = self.now
         for worker in starts:
             number = self._iterations[worker] + 1
-            self._start(worker, number, self._own_times.time(worker, number, now))
+            self._start(worker, number, self._async_times.time(worker, number, now))
 
     def _start(self, worker: int, number: int, time: float) -> None:
         self._iterations[worker] = number
@@ -152,20 +152,20 @@ class VirtualEngine:
             self._learner.pull(worker)
 
     def _wait(self) -> int:
-        """Let the clock run until a gradient comes in."""
+        """Advance the clock until a gradient arrives."""
         self._arrived = None
         while self._arrived is None:
             self._env.step()
         return self._arrived
 
     def _note(self, arrival: simpy.Event) -> None:
-        # One that was abandoned is no longer under way.
+        # An abandoned arrival is no longer awaited.
         worker = cast(int, arrival.value)
         if self._under_way[worker] is arrival:
             self._arrived = worker
 
     def _arrive(self, worker: int) -> tuple[tuple[int, ...], Arrival]:
-        """Do with a gradient as the scheme says; return who starts now, and what happened."""
+        """Apply the scheme's answer to a gradient; return the workers to start, and the arrival."""
         answer = self.scheme.arrive(worker)
         self._under_way[worker] = None
         staleness = self._num_updates - self._pulled[worker]

@@ -1,1 +1,1 @@
-"""Real load: puts the load of a trace on this machine, or throttles its processes."""
+"""Real load: replays a trace as load on this machine, or throttles processes."""

@@ -1,9 +1,8 @@
-"""A process that takes a share of a CPU, or holds memory, as it is told to through its input.
+"""A process that takes a share of a CPU or holds memory, controlled through its standard input.
 
-It is run as a script of its own and imports nothing of Evenstep, so that a hundred of them are
-cheap. Its argument is `cpu` or `memory`; whoever started it writes lines with the share of a CPU to
-take, or the bytes to hold. When the input ends,
-which it also does when whoever wrote it was killed, the process ends too.
+It runs as a separate script and imports nothing of Evenstep, so that a hundred of them are cheap.
+Its argument is `cpu` or `memory`; each input line is the share of a CPU to take or the bytes to
+hold. The process ends at the end of its input, also when its parent was killed.
 """
 
 import contextlib
@@ -17,14 +16,14 @@ from pathlib import Path
 
 _INPUT, _OUTPUT = 0, 1
 _PERIOD = 0.02
-"""Seconds in which the share is kept."""
+"""Seconds over which the share is averaged."""
 _BLOCK = 4 << 20
-"""Bytes that are taken and given back at once."""
+"""Bytes taken or released at once."""
 _NEVER = 3600.0
 
 
 class Burner:
-    """Uses up CPU time at a given rate, as far as the others let it."""
+    """Uses CPU time at a given rate, as far as other processes allow."""
 
     def __init__(self) -> None:
         self._share = 0.0
@@ -36,10 +35,10 @@ class Burner:
         self._share = share
 
     def work(self) -> float:
-        """Burn what is owed; return the seconds until more is."""
+        """Use the CPU time that is due; return the seconds until more is due."""
         now, used = time.perf_counter(), time.process_time()
         self._owed += self._share * (now - self._last) - (used - self._used)
-        # What could not be had is not made up for: that would be a load at another time.
+        # Missed CPU time is not made up for: that would be load at another time.
         self._owed = min(self._owed, _PERIOD)
         self._last, self._used = now, used
         while time.process_time() - used < self._owed and time.perf_counter() - now < _PERIOD:
@@ -49,12 +48,12 @@ class Burner:
 
 
 class Holder:
-    """Holds memory that is really there: every page of it has been written to."""
+    """Holds resident memory: every page has been written to."""
 
     def __init__(self) -> None:
         self._blocks: list[mmap.mmap] = []
         self._wanted = 0
-        # Where memory runs out after all, this is what the kernel should end.
+        # If memory runs out, the kernel should end this process first.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000")
 
@@ -62,7 +61,7 @@ class Holder:
         self._wanted = int(num_bytes)
 
     def work(self) -> float:
-        """Take or give back one block; return the seconds until there is more to do."""
+        """Take or release one block; return the seconds until there is more to do."""
         num_blocks = self._wanted // _BLOCK
         if len(self._blocks) > num_blocks:
             self._blocks.pop().close()
@@ -82,10 +81,10 @@ def main() -> None:
     while True:
         readable, _, _ = select.select([_INPUT], [], [], worker.work())
         if readable:
-            told = os.read(_INPUT, 4096)
-            if not told:
+            received = os.read(_INPUT, 4096)
+            if not received:
                 return
-            *lines, rest = (rest + told).split(b"\n")
+            *lines, rest = (rest + received).split(b"\n")
             if lines:
                 worker.set(float(lines[-1]))
 

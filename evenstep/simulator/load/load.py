@@ -1,4 +1,4 @@
-"""A load on this machine: processes that take CPU time of some cores, and hold memory."""
+"""A load on this machine: processes that take CPU time on some cores and hold memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from evenstep.simulator.load import burner
 
 _MOST_PER_CORE = 16
 _GRACE = 2.0
-"""Seconds that a process has to end by itself."""
+"""Seconds that a process has to end on its own."""
 
 
 def burners_per_core(most: float) -> int:
-    """Return how many processes it takes to get a share of a core that another one wants too.
+    """Return the number of processes needed to get a share of a core that another one wants too.
 
     The kernel lets n + 1 processes that all want a core have 1 / (n + 1) of it each.
 
@@ -35,9 +35,9 @@ def burners_per_core(most: float) -> int:
 
 
 class Load:
-    """Processes under a share of some cores and an amount of memory, both of which can be changed.
+    """Processes that take an adjustable share of some cores and an adjustable amount of memory.
 
-    They end when they are told to, and when this process is gone, in whichever way.
+    They end with `close`, and when this process ends for any reason.
     """
 
     def __init__(self, cores: Sequence[int], most: float = 1.0) -> None:
@@ -74,24 +74,24 @@ class Load:
         return [*self._burners, *([] if self._holder is None else [self._holder])]
 
     def set(self, cpu: float, memory: int) -> None:
-        """Take this share of every core from now on, and hold so many bytes."""
+        """Take this share of every core from now on, and hold `memory` bytes."""
         for process in self._burners:
-            _tell(process, cpu / self._per_core)
+            _send(process, cpu / self._per_core)
         if self._holder is not None:
-            _tell(self._holder, memory)
+            _send(self._holder, memory)
 
     def read(self) -> CpuTimes:
-        """Return what the processes that take CPU time have had so far, and waited for."""
+        """Return the CPU time that the burners have used and waited for so far."""
         now = time.perf_counter()
         times = [_cpu_times(process.pid) for process in self._burners]
         return CpuTimes(now, *(sum(each) / 1e9 for each in zip(*times, strict=True)))
 
     def held(self) -> int:
-        """Return the bytes that are held and resident."""
+        """Return the resident bytes that are held."""
         return 0 if self._holder is None else _mapped_memory(self._holder.pid)
 
     def close(self) -> None:
-        """End all processes, and wait until they are gone."""
+        """End all processes and wait until they have exited."""
         for process in self._processes:
             _pipes(process)[0].close()
         for process in self._processes:
@@ -106,13 +106,13 @@ class Load:
 
 def _start(kind: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        # Isolated and without site-packages: it starts in a hundredth of a second.
+        # Isolated and without site-packages, it starts in a hundredth of a second.
         [sys.executable, "-I", "-S", burner.__file__, kind],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
-        # Ctrl-C is not theirs to hear; and where the kernel shares CPUs between sessions first
-        # (autogroup), each must count for itself.
+        # Ctrl-C must not reach them; and if the kernel divides CPUs between sessions first
+        # (autogroup), each needs its own.
         start_new_session=True,
     )
 
@@ -128,7 +128,7 @@ def _await_ready(process: subprocess.Popen[bytes]) -> None:
         raise EvenstepError(f"a process of the load did not start (exit code {process.wait()})")
 
 
-def _tell(process: subprocess.Popen[bytes], value: float) -> None:
+def _send(process: subprocess.Popen[bytes], value: float) -> None:
     try:
         _pipes(process)[0].write(f"{value!r}\n".encode())
     except BrokenPipeError:
@@ -137,7 +137,7 @@ def _tell(process: subprocess.Popen[bytes], value: float) -> None:
 
 
 def _cpu_times(pid: int) -> tuple[int, int]:
-    """Return how long a process ran and waited for a CPU by the scheduler's count, in ns."""
+    """Return how long a process ran and waited for a CPU, as counted by the scheduler, in ns."""
     try:
         running, waiting, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
     except OSError:
@@ -156,9 +156,9 @@ def _mapped_memory(pid: int) -> int:
 
 
 def usable_cores() -> list[int]:
-    """Return the cores that this process may use; an EvenstepError where no load can be made."""
+    """Return the cores that this process may use; raise EvenstepError if no load can be made."""
     if not Path("/proc/self/schedstat").is_file() or not hasattr(os, "sched_getaffinity"):
-        raise EvenstepError("a load takes Linux, with the scheduler's accounts in /proc")
+        raise EvenstepError("a load needs Linux with the scheduler's statistics in /proc")
     return sorted(os.sched_getaffinity(0))
 
 

@@ -1,4 +1,4 @@
-"""Replaying a trace: which level holds when, on a clock that may run faster."""
+"""Replays a trace: yields its levels over time, at any speed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from evenstep.simulator.clusters.traces import UNDISTURBED, UNITS, Trace
 
 @dataclass(frozen=True)
 class Level:
-    """What others take of a machine for a while."""
+    """The load on a machine during a period."""
 
     second: float
-    """When it begins in the trace."""
+    """Start in the trace."""
     start: float
-    """When it begins in the replay, in seconds."""
+    """Start in the replay, in seconds."""
     end: float
     cpu: float
     """Share of the CPUs that is taken."""
@@ -33,9 +33,9 @@ class Level:
 
 
 def replay(trace: Trace, speedup: float = 1.0, duration: float | None = None) -> Iterator[Level]:
-    """Yield the levels of a replay that lasts `duration` seconds, or as long as the trace.
+    """Yield the levels of a replay that lasts `duration` seconds, by default one trace.
 
-    A trace that is shorter begins anew, or its last level goes on, as it is made.
+    A shorter trace repeats if it has `repeat`; otherwise its last level stays.
 
     >>> import numpy as np
     >>> busy = Trace(np.array([0, 60]), np.array([1.0, 0.5]), np.ones(2), "second", repeat=90)
@@ -44,21 +44,19 @@ def replay(trace: Trace, speedup: float = 1.0, duration: float | None = None) ->
     """
     if duration is None:
         if trace.repeat is None:
-            raise InvalidSetting(
-                "a trace of levels goes on for ever: a duration must be given, got none"
-            )
+            raise InvalidSetting("a trace of levels has no end: a duration must be given, got none")
         duration = trace.repeat / speedup
     length = math.inf if trace.repeat is None else trace.repeat
     at, cpu, memory = (values.tolist() for values in (trace.at, 1 - trace.cpu, 1 - trace.memory))
-    begun = 0.0
-    while begun / speedup < duration:
+    passed = 0.0
+    while passed / speedup < duration:
         for second, end, *taken in zip(at, [*at[1:], length], cpu, memory, strict=True):
-            start = (begun + second) / speedup
+            start = (passed + second) / speedup
             if start >= duration:
                 return
             shares = (round(share, 12) for share in taken)
-            yield Level(second, start, min((begun + end) / speedup, duration), *shares)
-        begun += length
+            yield Level(second, start, min((passed + end) / speedup, duration), *shares)
+        passed += length
 
 
 _TASK_COLUMNS = ("start", "end", *TRACE_COLUMNS)
@@ -66,10 +64,11 @@ _NAMED = {f"B:{name}": trace for name, trace in TRACES.items()}
 
 
 def read_trace(spec: str, worker: str | None = None) -> Trace:
-    """Read a trace over seconds: levels, or tasks and what they leave of the machine.
+    """Read a trace over seconds, given as tasks or as levels.
 
-    A file has the columns start, end, cpu and memory (what each task takes), or second, cpu and
-    memory (what is left from then on). `B:usage` and `B:tasks` are those of a worker of Cluster-B.
+    A file has the columns start, end, cpu and memory (the share that each task takes), or second,
+    cpu and memory (the share left from then on). `B:usage` and `B:tasks` are the traces of a worker
+    of Cluster-B.
 
     >>> read_trace("B:tasks", worker="m4.xlarge").cpu[:3]
     array([0.7637, 0.7337, 0.7037])
@@ -88,7 +87,7 @@ def read_trace(spec: str, worker: str | None = None) -> Trace:
 
 def _read_tasks(columns: Columns) -> Trace:
     trace = UNDISTURBED
-    with columns.placing():
+    with columns.locating():
         if set(columns.values) != set(_TASK_COLUMNS):
             raise InvalidSetting(f"columns must be {','.join(_TASK_COLUMNS)}, got {columns}")
         tasks = FakeTasks(*(columns[name] for name in _TASK_COLUMNS))

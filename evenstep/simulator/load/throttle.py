@@ -1,7 +1,7 @@
-"""Throttling: really leaving a worker a share of a CPU.
+"""Throttling: limits real processes to a share of a CPU.
 
-By control groups (v1 or v2) where they may be made, which usually takes root; where stopping and
-continuing processes is good enough, by signals.
+It uses control groups (v1 or v2), which usually need root, or signals that stop and continue
+processes where that is precise enough.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pathlib import Path
 from evenstep.errors import EvenstepError
 
 _PERIOD = 10_000
-"""Microseconds: with the usual 100 ms, an iteration has one period or two, and nothing between."""
+"""Microseconds: the default of 100 ms would round iterations to one or two periods."""
 
 _ROOT = Path("/sys/fs/cgroup")
 _NO_LIMIT = {"cpu.cfs_quota_us": "-1", "cpu.max": "max", "share": "1"}
 
 
 class Throttles:
-    """One group per share of a CPU; a process joins one by its path.
+    """One group per share of a CPU; a process joins a group by its path.
 
-    With `signals`, processes are stopped and continued instead where control groups cannot be
-    made: coarser, and not for a process that looks after others.
+    With `signals`, processes are stopped and continued if control groups cannot be made. That is
+    coarser, and not suitable for a process that monitors others.
     """
 
     def __init__(self, shares: Sequence[float], signals: bool = False, root: Path = _ROOT) -> None:
@@ -47,7 +47,7 @@ class Throttles:
             self.remove()
             if not self._signals:
                 raise EvenstepError(
-                    f"CPUs cannot be throttled here: {problem}; it takes Linux, the cpu controller "
+                    f"CPUs cannot be throttled here: {problem}; it needs Linux, the cpu controller "
                     "of cgroup v1 or v2 and the right to make groups there (usually root)"
                 ) from None
             self._make_folders()
@@ -57,7 +57,7 @@ class Throttles:
         self.remove()
 
     def remove(self) -> None:
-        """Remove the groups; the processes in them must have ended, or be about to."""
+        """Remove the groups; the processes in them must have ended or be about to end."""
         if self._stopper is not None:
             self._stopper.close()
         if self._folder is None:
@@ -92,12 +92,12 @@ class Throttles:
 
 
 def join(group: str) -> None:
-    """Put this process into a group."""
+    """Move this process to a group."""
     (Path(group) / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def set_share(group: str, share: float | None) -> None:
-    """Leave the processes of a group another share of a CPU; None lifts the limit."""
+    """Limit the processes of a group to a share of a CPU; None removes the limit."""
     for name, no_limit in _NO_LIMIT.items():
         file = Path(group, name)
         if not file.is_file():
@@ -116,7 +116,7 @@ def set_share(group: str, share: float | None) -> None:
 
 
 def _parent(root: Path) -> Path:
-    """Return where CPU groups are made: the controller of v1, else the tree of v2."""
+    """Return the parent of CPU groups: the controller of v1, else the tree of v2."""
     if (root / "cpu" / "cpu.cfs_quota_us").is_file():
         return root / "cpu"
     controllers = root / "cgroup.controllers"
@@ -126,7 +126,7 @@ def _parent(root: Path) -> Path:
 
 
 class _Stopper:
-    """Stops and continues the processes of some folders, each for its share of every period."""
+    """Stops and continues the process of each folder, by its share of every period."""
 
     def __init__(self, groups: Sequence[Path]) -> None:
         self._ended = threading.Event()
@@ -161,7 +161,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def remove_group(group: Path, tries: int = 20) -> None:
-    """Remove a group; a process that has just ended leaves its group a moment later."""
+    """Remove a group, with retries: a process leaves its group shortly after it has ended."""
     while tries and not _is_removed(group):
         tries -= 1
         time.sleep(0.05)

@@ -1,6 +1,6 @@
-"""Calls to Ray: each has a time limit, and an actor that is no more is one exception, `Gone`.
+"""Calls to Ray: each has a time limit and raises `Gone` if the actor is dead or silent.
 
-Ray is imported when it is called, so that the modules around this one can be read without it.
+Ray is imported inside the functions, so that the other modules can be imported without it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ import numpy.typing as npt
 import torch
 
 Handle = Any
-"""An actor of Ray's."""
+"""A Ray actor."""
 Ref = Any
-"""A result that is there, or still to come."""
+"""A reference to a present or future result."""
 
 SIGNALS = "signals"
-"""The group of an actor's calls that are heard while it works."""
+"""The concurrency group of calls that an actor receives while it works."""
 
 
 class Gone(Exception):
-    """An actor died, or has said nothing for too long."""
+    """An actor died or did not answer in time."""
 
 
 def start_actor(kind: type, *arguments: object, num_cpus: float = 0) -> Handle:
-    """Start an actor; it is not restarted by Ray, as we do that."""
+    """Start an actor that Ray does not restart: Evenstep does that."""
     import ray
 
     remote = ray.remote(
@@ -38,7 +38,7 @@ def start_actor(kind: type, *arguments: object, num_cpus: float = 0) -> Handle:
 
 
 def get(result: Ref | Sequence[Ref], patience: float) -> Any:
-    """Return a result, or several; an error of the actor's own code is raised as it is."""
+    """Return one or several results; an error in the actor's code is raised unchanged."""
     import ray
     from ray import exceptions
 
@@ -53,7 +53,7 @@ def get(result: Ref | Sequence[Ref], patience: float) -> Any:
 
 
 def first(results: Sequence[Ref], deadline: float) -> Ref | None:
-    """Return the first result that is there; None if there is none at the deadline (monotonic)."""
+    """Return the first available result, or None at the deadline (monotonic)."""
     import ray
 
     left = max(0.0, deadline - time.monotonic())
@@ -62,7 +62,7 @@ def first(results: Sequence[Ref], deadline: float) -> Ref | None:
 
 
 def keep(value: object) -> Ref:
-    """Put a value where all actors find it."""
+    """Put a value into the object store, for all actors."""
     import ray
 
     return ray.put(value)
@@ -78,7 +78,7 @@ def fetch(result: Ref, patience: float) -> None:
 
 
 def kill(handle: Handle) -> None:
-    """End an actor, if it still runs."""
+    """Kill an actor if it is still running."""
     import ray
 
     with contextlib.suppress(Exception):
@@ -93,5 +93,5 @@ def pack(tensors: Sequence[torch.Tensor]) -> Arrays:
 
 
 def unpack(arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
-    """Return tensors of their own: arrays that Ray hands out cannot be written to."""
+    """Return tensors with copied data: arrays from Ray are read-only."""
     return [torch.from_numpy(np.array(array)) for array in arrays]

@@ -1,4 +1,4 @@
-"""The clock of a run on Ray: real time on a scale, without what the run did not spend itself."""
+"""The clock of a run on Ray: scaled real time that excludes pauses of the run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 class Clock:
-    """Runs only while it is told to; who looks at a run does not make it slower.
+    """Runs only inside `running`, so that evaluating a run does not add to its time.
 
     >>> seconds = iter([10.0, 12.0, 20.0])
     >>> clock = Clock(scale=0.5, read=lambda: next(seconds))
@@ -19,13 +19,13 @@ class Clock:
     """
 
     def __init__(self, scale: float = 1.0, read: Callable[[], float] = time.monotonic) -> None:
-        """`scale`: real seconds for each second of this clock."""
+        """`scale`: real seconds per second of this clock."""
         self._scale = scale
         self._read = read
         self._before = 0.0
-        """Real seconds until it was stopped last."""
+        """Real seconds until the last stop."""
         self._since: float | None = None
-        """When it was started, while it runs."""
+        """Time of the last start, while it runs."""
 
     @property
     def now(self) -> float:
@@ -35,7 +35,7 @@ class Clock:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Let it run meanwhile."""
+        """Run the clock inside the block."""
         self._since = self._read()
         try:
             yield

@@ -1,9 +1,9 @@
-"""The Ray engine: the coordinator of workers and shards that run for real.
+"""The Ray engine: coordinates workers and shards that run as Ray actors.
 
-This process holds the scheme and the planner, and moves no tensors: workers pull from the shards
-and push to them by themselves. It waits for whatever happens next (a gradient, a death, a worker
-that is back), asks the scheme what follows from it, and starts who may start. Under the BSP kinds
-the planner is asked at every iteration boundary, and nobody starts before it has answered.
+This process holds the scheme and the planner and moves no tensors: workers pull from the shards and
+push to them directly. It waits for the next event (a gradient, a death, a restarted worker), asks
+the scheme for its consequences, and starts workers. Synchronous schemes ask the planner at every
+iteration boundary, and no worker starts before it has answered.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from evenstep.core.gradient_weight import gradient_weight
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.engine.iteration import Arrival, Fault, Iteration, reports
-from evenstep.simulator.engine.local_samples import LocalSamples, counted
+from evenstep.simulator.engine.local_samples import LocalSamples, push_weight
 from evenstep.simulator.engine.samples import Samples
 from evenstep.simulator.engine.virtual import SizeSource
 from evenstep.simulator.ray_engine.clock import Clock
@@ -29,11 +28,11 @@ from evenstep.simulator.ray_engine.workers import Back, Died, Finished, RayWorke
 from evenstep.simulator.schemes import Answer, Scheme
 
 Watcher = Callable[["RayEngine", int, int], None]
-"""Is called with a worker and its iteration when it has been started."""
+"""Called with a worker and its iteration after the worker was started."""
 
 
 class RayEngine:
-    """Runs a scheme on a crew and a server, with the sizes of a planner."""
+    """Runs a scheme on workers and a server, with the sizes of a planner."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class RayEngine:
         planner: SizeSource,
         scheme: Scheme,
         samples: Samples,
-        crew: RayWorkers,
+        workers: RayWorkers,
         server: RayServer,
         settings: RaySettings,
         clock: Clock,
@@ -53,11 +52,11 @@ class RayEngine:
         self.scheme = scheme
         self.clock = settings.clock
         self.num_dropped = 0
-        """Gradients that were abandoned, or came in and were not used."""
+        """Gradients that were abandoned, or arrived and were not used."""
         self._cluster = cluster
         self._planner = planner
         self._samples = samples
-        self._crew = crew
+        self._workers = workers
         self._server = server
         self._pace = make_pace(cluster, settings.scale)
         self._scale = settings.scale or 1.0
@@ -67,45 +66,45 @@ class RayEngine:
         self._watch = watch
         self._num_tickets = 0
         self._tasks: list[WorkerTask | None] = [None] * n
-        """What each worker has to do, until its gradient has come in or is abandoned."""
+        """The task of each worker, until its gradient has arrived or is abandoned."""
         self._benched: deque[int] = deque()
-        """Workers whose batch is empty: they have arrived as soon as they start."""
+        """Workers with an empty batch: they arrive as soon as they start."""
         self._started = [0.0] * n
         self._iterations = [-1] * n
         """k of each worker."""
         self.sizes = np.zeros(n, dtype=np.int64)
-        """x of each worker, in the iteration of now."""
+        """x of each worker in the current iteration."""
         self._iteration: Iteration | None = None
 
     @property
     def now(self) -> float:
-        """Seconds of the run: real ones, or those of the cluster that is emulated."""
+        """Seconds of the run: real ones, or those of the emulated cluster."""
         return self._clock.now
 
     def arrivals(self) -> Iterator[Arrival]:
-        """Yield every gradient as it has come in, without end; the clock stands still meanwhile."""
+        """Yield every gradient as it arrives, without end; the clock stops during the yield."""
         starts = tuple(range(self._cluster.num_workers))
         while True:
             with self._clock.running():
                 arrival = None
                 while arrival is None:
                     self._start(starts)
-                    starts, arrival = self._go_on()
+                    starts, arrival = self._handle_next()
             yield arrival
 
     @property
     def faults(self) -> list[Fault]:
-        """Workers and shards that failed so far."""
+        """Failures of workers and shards so far."""
         return self._faults.noted
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process of each worker and shard, on whichever machine that is."""
-        workers = {f"worker {worker}": pid for worker, pid in self._crew.pids.items()}
-        return workers | {f"shard {place}": pid for place, pid in self._server.pids.items()}
+        """The process id of each worker and shard on its machine."""
+        workers = {f"worker {worker}": pid for worker, pid in self._workers.pids.items()}
+        return workers | {f"shard {shard}": pid for shard, pid in self._server.pids.items()}
 
     def _start(self, starts: tuple[int, ...]) -> None:
-        """Let workers start; those that were restarted do again what they had to do."""
+        """Start workers; restarted ones repeat their task."""
         new = [worker for worker in starts if self._tasks[worker] is None]
         if new and self.scheme.synchronous:
             self._plan_together(new)
@@ -115,7 +114,7 @@ class RayEngine:
             self._send(worker)
 
     def _plan_together(self, starts: list[int]) -> None:
-        """Begin an iteration of all workers."""
+        """Plan an iteration of all workers."""
         if isinstance(self._samples, LocalSamples):
             self._samples.boundary(self.now)
         last = self._iteration
@@ -130,7 +129,7 @@ class RayEngine:
             self._give(worker, number, float(durations[worker]))
 
     def _plan_alone(self, starts: list[int]) -> None:
-        """Begin an iteration of each worker's own; batch sizes are those of the beginning."""
+        """Plan an iteration of each worker; batch sizes stay those of the first plan."""
         if not self.sizes.any():
             at = self._pace.conditions(0, self.now)
             self.sizes = self._planner.sizes(reports(self._cluster, 0, None, at), at)
@@ -149,27 +148,27 @@ class RayEngine:
         task = self._tasks[worker]
         assert task is not None, worker
         if len(task.samples):
-            self._crew.start(worker, task, self._server.handles)
+            self._workers.start(worker, task, self._server.handles)
         else:
             self._benched.append(worker)
         if self._watch is not None:
             self._watch(self, worker, task.iteration)
 
-    def _go_on(self) -> tuple[tuple[int, ...], Arrival | None]:
-        """Wait for what happens next; return who starts now, and the gradient that came in."""
+    def _handle_next(self) -> tuple[tuple[int, ...], Arrival | None]:
+        """Wait for the next event; return the workers to start, and the arrival, if any."""
         if self._benched:
             return self._arrive(self._benched.popleft(), WorkerDone(self._server.version))
-        news = self._crew.wait()
-        if isinstance(news, Died):
-            return self._lose(news), None
-        if isinstance(news, Back):
-            return self._apply(self.scheme.join(news.worker)), None
-        if news.done.lost is not None:
-            return self._do_again(news), None
-        return self._arrive(news.worker, news.done)
+        event = self._workers.wait()
+        if isinstance(event, Died):
+            return self._lose(event), None
+        if isinstance(event, Back):
+            return self._apply(self.scheme.join(event.worker)), None
+        if event.done.lost is not None:
+            return self._retry(event), None
+        return self._arrive(event.worker, event.done)
 
     def _arrive(self, worker: int, done: WorkerDone) -> tuple[tuple[int, ...], Arrival]:
-        """Do with a gradient as the scheme says."""
+        """Apply the scheme's answer to a gradient."""
         task = self._tasks[worker]
         assert task is not None, worker
         self._tasks[worker] = None
@@ -196,28 +195,25 @@ class RayEngine:
         if self._iteration is not None:
             self._iteration.used[worker] = True
             self._iteration.times[worker] = time
-        factor = 1.0
-        if self._weighted:
-            counts = counted(self._samples, self.sizes)
-            factor = gradient_weight(int(counts[worker]), int(counts.sum()), len(counts))
+        factor = push_weight(self._samples, worker, self.sizes, self._weighted)
         # The server of ASP and SSP has the scheme's weight, 1/n, in its learning rate.
         factor = factor * weight if self.scheme.synchronous else factor
-        self._server.count(Pushed(worker, task.ticket, factor, self._crew.handles[worker]))
+        self._server.count(Pushed(worker, task.ticket, factor, self._workers.handles[worker]))
 
     def _apply(self, answer: Answer) -> tuple[int, ...]:
-        """Do what follows for others than the worker that has arrived; return who starts."""
+        """Abandon tasks and update as an answer says; return the workers to start."""
         for late in answer.abandoned:
-            self._crew.abandon(late)
+            self._workers.abandon(late)
             self._drop(late, self._tasks[late])
         if answer.update:
             self._server.update()
         return answer.starts
 
     def _lose(self, died: Died) -> tuple[int, ...]:
-        """Go on without a worker until it is back; plain BSP waits for it instead."""
+        """Continue without a worker until it is back; plain BSP waits for it instead."""
         worker = died.worker
         waits = self.scheme.synchronous and self.scheme.num_counted == len(self._tasks)
-        how = "the others wait" if waits else "the others go on"
+        how = "the others wait" if waits else "the others continue"
         self._note(worker, f"{died.why}; restarting, {how}")
         if waits:
             return ()
@@ -226,7 +222,7 @@ class RayEngine:
         return self._apply(self.scheme.leave(worker))
 
     def _drop(self, worker: int, task: WorkerTask | None) -> None:
-        """Do without a gradient."""
+        """Drop a gradient."""
         self._forget(worker, task)
         self.num_dropped += 1
 
@@ -235,11 +231,11 @@ class RayEngine:
             self._samples.unused(worker, len(task.samples))
         self._tasks[worker] = None
 
-    def _do_again(self, news: Finished) -> tuple[int, ...]:
-        """Let a worker that could not reach a shard do its task again."""
-        self._note(news.worker, f"{news.done.lost}; starts again")
-        self._server.mend()
-        return (news.worker,)
+    def _retry(self, event: Finished) -> tuple[int, ...]:
+        """Let a worker that could not reach a shard repeat its task."""
+        self._note(event.worker, f"{event.done.lost}; starts again")
+        self._server.replace_dead()
+        return (event.worker,)
 
     def _note(self, worker: int, what: str) -> None:
         self._faults.note(f"worker {worker}", self._iterations[worker], what)

@@ -1,4 +1,4 @@
-"""The log of what failed in a run."""
+"""Faults of a run: a log, and a limit of restarts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenstep.simulator.ray_engine.clock import Clock
 
 
 class Faults:
-    """Keeps what failed, and when."""
+    """Records faults with their time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -21,7 +21,7 @@ class Faults:
 
 
 class Restarts:
-    """Counts the restarts of each actor.
+    """Limits the restarts of each actor.
 
     >>> restarts = Restarts(most=1)
     >>> restarts.add("worker 2", "was killed")
@@ -35,7 +35,7 @@ class Restarts:
         self._counts = Counter[str]()
 
     def add(self, who: str, why: str) -> None:
-        """Count one more; an EngineFailed where it is one too many."""
+        """Count a restart; raise EngineFailed if it is one too many."""
         if self._counts[who] == self._most:
             raise EngineFailed(f"{who} must not need more restarts than {self._most}, but it {why}")
         self._counts[who] += 1

@@ -1,4 +1,4 @@
-"""Moving: the coordinator's side of migrations on Ray, which knows who holds what."""
+"""Migrations on Ray: the coordinator's side, which tracks the samples of each worker."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from evenstep.simulator.workloads.workload import Workload
 
 
 class RayMigration:
-    """Keeps references to what workers hold, and lets samples move between them."""
+    """Keeps references to the parts that workers hold, and moves samples between them."""
 
     def __init__(self, workload: Divisible, partitions: Sequence[Ints], patience: float) -> None:
         self._patience = patience
         self._partitions = tuple(np.sort(partition) for partition in partitions)
         self._parts = [[keep(Part(some, workload.rows(some)))] for some in self._partitions]
-        """In Ray's object store: what each worker got at the beginning, and what came later."""
+        """References to the parts that each worker has received, in Ray's object store."""
         self._empty = keep(workload.with_rows(workload.rows(partitions[0][:0])))
         self._number = 0
 
     @property
     def workload(self) -> Ref:
-        """The workload without samples to train on."""
+        """The workload without training samples."""
         return self._empty
 
     def own(self, worker: int) -> tuple[Any, ...]:
-        """Return what a worker holds now, as arguments of its actor."""
+        """Return the samples and parts of a worker, as arguments of its actor."""
         return (self._partitions[worker], *self._parts[worker])
 
     def move(self, workers: Sequence[Handle], after: Sequence[Ints]) -> bool:
-        """Let samples move until workers hold those of `after`; False if all is as it was."""
+        """Move samples so that workers hold those of `after`; False if nothing has changed."""
         self._number += 1
         coming: list[tuple[int, Ref]] = []
         try:
@@ -60,15 +60,15 @@ class RayMigration:
         self._partitions = tuple(after)
         pairs = zip(workers, after, strict=True)
         changed = [worker.change_over.remote(self._number, samples) for worker, samples in pairs]
-        # Who is gone is restarted with what it holds now, and who is slow changes over before
-        # it does anything else.
+        # A dead worker is restarted with its new samples, and a slow one changes over before its
+        # next task.
         with contextlib.suppress(Gone):
             get(changed, self._patience)
         return True
 
 
 def check_divisible(workload: Workload, samples: Samples | None) -> None:
-    """Raise InvalidSetting where workers are to hold partitions of samples that have no rows."""
+    """Raise InvalidSetting if workers must hold partitions but samples are not rows of arrays."""
     if isinstance(samples, LocalSamples) and not isinstance(workload, Divisible):
         raise InvalidSetting(
             f"workers on Ray can hold partitions of samples that are rows of arrays, "
@@ -76,24 +76,24 @@ def check_divisible(workload: Workload, samples: Samples | None) -> None:
         )
 
 
-def make_moving(
+def make_migration(
     workload: Workload, samples: Samples | None, patience: float
 ) -> RayMigration | None:
-    """Return the migrations of a run whose workers hold their own samples, else None."""
+    """Return the migration of a run whose workers hold their own samples, else None."""
     if not (isinstance(samples, LocalSamples) and isinstance(workload, Divisible)):
         return None
     return RayMigration(workload, samples.partitions, patience)
 
 
 def move_or_note(
-    moving: RayMigration,
+    migration: RayMigration,
     workers: Sequence[Handle],
     faults: Faults,
     iteration: int,
     after: Sequence[Ints],
 ) -> bool:
-    """Let samples move; where a worker is gone, note that the migration was called off."""
-    moved = moving.move(workers, after)
+    """Move samples; if a worker is gone, note that the migration was called off."""
+    moved = migration.move(workers, after)
     if not moved:
         what = "was called off, as a worker is gone; it is tried again at the next boundary"
         faults.note("migration", iteration, what)

@@ -1,4 +1,4 @@
-"""The pace of workers: as fast as they can, or as a cluster says."""
+"""The pace of workers: their real speed, or that of an emulated cluster."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from evenstep.simulator.ray_engine.worker_actor import WorkerDone
 
 
 class Pace(Protocol):
-    """Says under which conditions an iteration begins, and how long workers must take."""
+    """Returns the conditions of an iteration, and how long workers must take."""
 
     def conditions(self, iteration: int, now: float) -> Conditions: ...
 
     def together(self, sizes: Ints, at: Conditions) -> Floats:
-        """Return the real seconds that each worker takes for an iteration of all."""
+        """Return the real seconds of each worker in an iteration of all workers."""
         ...
 
     def alone(self, worker: int, iteration: int, sizes: Ints, now: float) -> float:
-        """Return the real seconds that a worker takes for an iteration of its own."""
+        """Return the real seconds of one worker in its own iteration."""
         ...
 
     def measured(self, worker: int, done: WorkerDone) -> None:
-        """Take note of what a worker measured."""
+        """Record the measurements of a worker."""
         ...
 
 
 class RealPace:
-    """Workers take the time that they take; their usage is what they measured last."""
+    """Workers run at their real speed; their usage is the last one measured."""
 
     def __init__(self, num_workers: int) -> None:
         self._cpu = np.ones(num_workers)
@@ -53,12 +53,12 @@ class RealPace:
 
 
 class EmulatedPace:
-    """Workers take the times of a cluster, on a scale; usage is the cluster's as well."""
+    """Workers take the scaled times of a cluster and report the cluster's usage."""
 
     def __init__(self, cluster: Cluster, scale: float) -> None:
         self._cluster = cluster
         self._scale = scale
-        self._own_times: AsyncTimes | None = None
+        self._async_times: AsyncTimes | None = None
 
     def conditions(self, iteration: int, now: float) -> Conditions:
         return self._cluster.conditions(iteration, now)
@@ -67,14 +67,14 @@ class EmulatedPace:
         return self._scale * self._cluster.times(sizes, at)
 
     def alone(self, worker: int, iteration: int, sizes: Ints, now: float) -> float:
-        if self._own_times is None:
-            self._own_times = AsyncTimes(self._cluster, sizes)
-        return self._scale * self._own_times.time(worker, iteration, now)
+        if self._async_times is None:
+            self._async_times = AsyncTimes(self._cluster, sizes)
+        return self._scale * self._async_times.time(worker, iteration, now)
 
     def measured(self, worker: int, done: WorkerDone) -> None:
         pass
 
 
 def make_pace(cluster: Cluster, scale: float | None) -> Pace:
-    """Return the pace of a cluster on a scale; a real one where there is none."""
+    """Return the pace of a cluster on a scale, or the real pace without a scale."""
     return RealPace(cluster.num_workers) if scale is None else EmulatedPace(cluster, scale)

@@ -1,11 +1,11 @@
-"""Parts: the rows of training samples that a worker on Ray holds itself, and how they move.
+"""Parts: the rows of training samples that a worker on Ray holds, and their migration.
 
-A migration has two steps, which the coordinator asks for at one iteration boundary, while nobody
-works: the givers hand out copies that the receivers stage, and once all have them, everybody
-changes over to what it holds from then on. What is handed out goes from worker to worker through
-Ray's object store, and stays there: a worker that is restarted gets what it holds from it. So until
-the second step nothing has changed, and after it nothing can fail; hand-overs with records on
-disks, as between machines that keep their own (`evenstep.partitions`), are not needed here.
+A migration has two steps, which the coordinator runs at one iteration boundary, while no worker
+computes: givers send copies that receivers stage, and once all have them, all workers change over
+to their new samples. The copies go from worker to worker through Ray's object store and stay there:
+a restarted worker gets its samples from it. So nothing has changed before the second step, and
+nothing can fail after it; hand-overs with records on disk, as between machines that keep their own
+partitions (`evenstep.partitions`), are not needed here.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from evenstep.simulator.workloads.workload import Workload
 
 @runtime_checkable
 class Divisible(Workload, Protocol):
-    """A workload of which a worker can hold a part of the training samples."""
+    """A workload whose training samples can be divided between workers."""
 
     def rows(self, samples: Ints) -> tuple[npt.NDArray[Any], ...]:
-        """Return training samples as arrays with a row for each."""
+        """Return training samples as arrays with one row per sample."""
         ...
 
     def with_rows(self, rows: Sequence[npt.NDArray[Any]]) -> Workload:
-        """Return the same workload with these samples to train on, and no others."""
+        """Return the same workload with only these training samples."""
         ...
 
 
@@ -52,20 +52,20 @@ class Part:
 
     @classmethod
     def joined(cls, parts: Sequence[Part]) -> Part:
-        """Return all samples that are in some of the parts."""
+        """Return the union of the parts."""
         every = np.concatenate([part.samples for part in parts])
         samples, first = np.unique(every, return_index=True)
         columns = zip(*(part.rows for part in parts), strict=True)
         return cls(samples, tuple(np.concatenate(column)[first] for column in columns))
 
     def select(self, samples: Ints) -> Part:
-        """Return the part with these samples alone."""
+        """Return the part with only these samples."""
         samples = np.sort(samples)
         at = self.positions(samples)
         return Part(samples, tuple(column[at] for column in self.rows))
 
     def positions(self, samples: Ints) -> Ints:
-        """Return where samples are; InvalidSetting for one that is not here."""
+        """Return the positions of samples; raise InvalidSetting for one that is not in the part."""
         at = np.searchsorted(self.samples, samples)
         found = self.samples[np.minimum(at, len(self.samples) - 1)] == samples
         if not found.all():
@@ -74,36 +74,36 @@ class Part:
         return at.astype(np.int64)
 
 
-class OwnSamples:
-    """The samples of one worker, in its own process."""
+class HeldSamples:
+    """The samples that one worker holds, in its process."""
 
     def __init__(self, workload: Divisible, samples: Ints, parts: Sequence[Part]) -> None:
-        """`workload` has no samples to train on; those that are held are in `parts`."""
+        """`workload` has no training samples; the rows of `samples` are in `parts`."""
         self._workload = workload
         self._held = Part.joined(parts).select(samples)
         self._staged: tuple[int, list[Part]] = (0, [])
-        """The number of a migration, and what came by it."""
+        """The number of a migration, and the parts received for it."""
 
     @property
     def workload(self) -> Workload:
-        """The workload with what is held, whose samples go by their positions."""
+        """The workload with the held samples, identified by their positions in the part."""
         return self._workload.with_rows(self._held.rows)
 
     def positions(self, samples: Ints) -> Ints:
         return self._held.positions(samples)
 
     def give(self, samples: Ints) -> Part:
-        """Return a copy of samples, to be staged elsewhere; they stay here for the time being."""
+        """Return a copy of samples for another worker; they stay here until the change-over."""
         return self._held.select(samples)
 
     def stage(self, migration: int, part: Part) -> None:
-        """Keep what came, until a migration takes effect or there is another one."""
+        """Keep a received part until its migration takes effect or another one starts."""
         number, parts = self._staged
         self._staged = (migration, [*parts, part] if number == migration else [part])
 
     def change_over(self, migration: int, samples: Ints) -> None:
         """Hold these samples from now on."""
         number, parts = self._staged
-        came = parts if number == migration else []
-        self._held = Part.joined([self._held, *came]).select(samples)
+        received = parts if number == migration else []
+        self._held = Part.joined([self._held, *received]).select(samples)
         self._staged = (0, [])

@@ -1,4 +1,4 @@
-"""How a run uses Ray."""
+"""The settings of a run on Ray."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from evenstep.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class RaySettings:
-    """Where a run takes place, how fast its workers are, and how much may go wrong.
+    """The Ray cluster, the speed of workers, and the tolerated failures of a run.
 
     >>> RaySettings(scale=0.1).clock, RaySettings().clock
     ('emulated', 'real')
     """
 
     address: str | None = None
-    """Of the Ray cluster to run on; None starts a local one, which ends with the run."""
+    """Of the Ray cluster to use; None starts a local one, which ends with the run."""
     scale: float | None = None
-    """Real seconds for a second of the cluster, whose times the workers then take.
+    """Real seconds per second of the emulated cluster.
 
-    None lets them run as fast as they can: only the names, the total and the limits of the
-    cluster matter then.
+    None: workers run at their real speed; only the names, the total and the limits of the cluster
+    matter.
     """
     keep_every: int = 1
-    """Updates between two states of a shard that are kept for the case that it dies."""
+    """Updates between two saved states of a shard, from which it is restarted."""
     restarts: int = 3
-    """How often one worker, or one shard, is restarted before the run gives up."""
+    """Restarts of one worker or shard before the run fails."""
     patience: float = 60.0
-    """Seconds after which an actor that says nothing counts as dead."""
+    """Seconds after which a silent actor counts as dead."""
     start_patience: float = 180.0
-    """Seconds that actors have for starting."""
+    """Seconds that actors have to start."""
 
     def __post_init__(self) -> None:
         require_whole("keep_every", self.keep_every)
@@ -46,5 +46,5 @@ class RaySettings:
 
     @property
     def clock(self) -> str:
-        """What the times of a run are."""
+        """The kind of the run's times."""
         return "real" if self.scale is None else "emulated"

@@ -1,7 +1,7 @@
-"""The parameter server on Ray, as the coordinator sees it: shards that are replaced when they die.
+"""The parameter server on Ray, the coordinator's side: replaces shards that die.
 
-A shard that dies is started anew from the state that was kept last, and is given once more what
-the workers had pushed for the update to come. With a state kept after every update nothing is lost.
+A dead shard is restarted from the last saved state, and workers push again what they had pushed for
+the next update. With a state saved after every update nothing is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from evenstep.simulator.workloads.workload import Evaluation
 
 @dataclass(frozen=True)
 class Pushed:
-    """A gradient that counts: who computed it, and has it still."""
+    """A gradient that counts, and the worker that still holds it."""
 
     worker: int
     ticket: int
@@ -55,11 +55,11 @@ class Pushed:
 class _Kept:
     version: int = 0
     state: Ref | None = None
-    """None at the beginning, which a shard is made with."""
+    """None: the initial state of the shard."""
 
 
 class RayServer:
-    """Parameters and buffers on shards that are actors."""
+    """Parameters and buffers on shards that are Ray actors."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class RayServer:
         settings: RaySettings,
         faults: Faults,
     ) -> None:
-        """`num_workers` is n, those that count."""
+        """`num_workers` is n: the workers that count."""
         self._layout = layout
         self._settings = settings
         self._faults = faults
@@ -79,16 +79,16 @@ class RayServer:
         self._makers = make_shards(_maker, layout, tensors, optimizer, num_workers, synchronous)
         self._kept = [_Kept()] * len(self._makers)
         self._counted: list[Pushed] = []
-        """What goes into the update to come."""
+        """The gradients of the next update."""
         self.version = 0
-        """Updates made."""
+        """Number of updates."""
         self.pids: dict[int, int] = {}
-        """The process of each shard, on whichever machine that is."""
+        """The process id of each shard on its machine."""
         self._shards = [make() for make in self._makers]
 
     @property
     def handles(self) -> list[Handle]:
-        """The shards of now."""
+        """The current shards."""
         if not self._shards:
             raise EngineFailed("a run on Ray must be used while it is open, it has been closed")
         return self._shards
@@ -99,19 +99,19 @@ class RayServer:
         self.pids = dict(enumerate(get(ready, self._settings.start_patience)))
 
     def pull(self) -> Tensors:
-        """Return parameters, then buffers, as they are now."""
+        """Return the current parameters, then buffers."""
         parts = self._ask(lambda shard: shard.pull.remote(), self._get)
         return self._layout.join([unpack(arrays) for _, arrays in parts])
 
     def count(self, pushed: Pushed) -> None:
-        """Let a gradient, which its worker has pushed to all shards, be part of the update."""
+        """Add a gradient, which its worker has pushed to all shards, to the next update."""
         found = self._ask(lambda shard: shard.count.remote(*pushed.key), self._get)
         self._counted.append(pushed)
-        for place in np.flatnonzero(np.logical_not(found)).tolist():
-            self._count_again(place, pushed)
+        for shard in np.flatnonzero(np.logical_not(found)).tolist():
+            self._count_again(shard, pushed)
 
     def update(self) -> None:
-        """Apply what counts."""
+        """Apply the counted gradients."""
         version = self.version + 1
         keep = version % self._settings.keep_every == 0
         states = self._ask(
@@ -122,7 +122,7 @@ class RayServer:
         if keep:
             self._kept = [_Kept(version, state) for state in states]
 
-    def mend(self) -> None:
+    def replace_dead(self) -> None:
         """Replace all shards that do not answer."""
         self._ask(lambda shard: shard.ready.remote(), self._get)
 
@@ -133,60 +133,60 @@ class RayServer:
         self._shards = []
 
     def _ask(self, call: Callable[[Handle], Any], receive: Callable[[Any], Any]) -> list[Any]:
-        """Ask all shards at once; one that is gone is replaced, and asked again."""
-        asked = [call(handle) for handle in self.handles]
-        for place, question in enumerate(asked):
+        """Call all shards at once; replace a dead one and call it again."""
+        results = [call(handle) for handle in self.handles]
+        for shard, result in enumerate(results):
             while True:
                 try:
-                    asked[place] = receive(question)
+                    results[shard] = receive(result)
                     break
                 except Gone as gone:
-                    self._replace(place, str(gone))
-                    question = call(self.handles[place])
-        return asked
+                    self._replace(shard, str(gone))
+                    result = call(self.handles[shard])
+        return results
 
     def _get(self, result: Ref) -> Any:
         return get(result, self._settings.patience)
 
     def _get_state(self, results: tuple[Ref, Ref]) -> Ref:
-        """Wait until a shard has made its update, and leave its state where it is, near by."""
+        """Wait until a shard has made its update and its state is on this node."""
         done, state = results
         self._get(done)
         fetch(state, self._settings.patience)
         return state
 
-    def _replace(self, place: int, why: str) -> None:
-        """Start a shard anew from what was kept."""
-        kept = self._kept[place]
+    def _replace(self, shard: int, why: str) -> None:
+        """Restart a shard from its saved state."""
+        kept = self._kept[shard]
         ready = False
         while not ready:
-            self._restarts.add(f"shard {place}", why)
-            kill(self.handles[place])
-            handle = self.handles[place] = self._makers[place]()
+            self._restarts.add(f"shard {shard}", why)
+            kill(self.handles[shard])
+            handle = self.handles[shard] = self._makers[shard]()
             try:
                 get(handle.load.remote(kept.state, self.version), self._settings.start_patience)
-                self.pids[place] = self._get(handle.ready.remote())
+                self.pids[shard] = self._get(handle.ready.remote())
                 ready = True
             except Gone as gone:
                 why = str(gone)
         lost = self.version - kept.version
-        self._note(place, f"{why}; restarted from update {kept.version}, {lost} updates lost")
+        self._note(shard, f"{why}; restarted from update {kept.version}, {lost} updates lost")
         for pushed in self._counted:
-            self._count_again(place, pushed)
+            self._count_again(shard, pushed)
 
-    def _count_again(self, place: int, pushed: Pushed) -> None:
-        """Give a shard what it had lost, or never got: the worker still has it."""
-        shard = self.handles[place]
+    def _count_again(self, shard: int, pushed: Pushed) -> None:
+        """Let a worker push a gradient again that a shard has lost or never received."""
+        handle = self.handles[shard]
         try:
-            again = self._get(pushed.source.push_again.remote(pushed.ticket, place, shard))
-            counted = again and self._get(shard.count.remote(*pushed.key))
+            again = self._get(pushed.source.push_again.remote(pushed.ticket, shard, handle))
+            counted = again and self._get(handle.count.remote(*pushed.key))
         except Gone:
             counted = False
         if not counted:
-            self._note(place, f"has lost the gradient of worker {pushed.worker}")
+            self._note(shard, f"has lost the gradient of worker {pushed.worker}")
 
-    def _note(self, place: int, what: str) -> None:
-        self._faults.note(f"shard {place}", self.version, what)
+    def _note(self, shard: int, what: str) -> None:
+        self._faults.note(f"shard {shard}", self.version, what)
 
 
 def _maker(tensors: Tensors, optimizer: Optimizer, average: bool) -> Callable[[], Handle]:
@@ -215,7 +215,7 @@ def make_server(
 
 
 class ServerEvaluator:
-    """Evaluates in this process what the shards hold."""
+    """Evaluates the parameters of the shards in this process."""
 
     def __init__(self, replica: Replica, server: RayServer) -> None:
         self._replica = replica

@@ -1,4 +1,4 @@
-"""A session on Ray: where one is running it is used, else one is started here and ended."""
+"""A session on Ray: connects to a running Ray, or starts a local one and ends it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from evenstep.errors import EngineFailed, EvenstepError
 _LOOPBACK = "127.0.0.1"
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _OBJECT_STORE = 256 * 1024**2
-"""Bytes for what is on its way between actors."""
+"""Bytes for objects in transit between actors."""
 _GRACE = 10.0
-"""Seconds that processes have to end by themselves."""
+"""Seconds that processes have to end on their own."""
 
 
 @contextmanager
 def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
-    """Connect to Ray for a while.
+    """Connect to Ray inside the block.
 
-    What this process is connected to already is used and left as it is. An existing cluster, by
-    its `address`, is left at the end. Otherwise a Ray is started on this machine for so many
-    actors; it listens on the loopback interface only, and leaves no process and no file behind.
+    An existing connection of this process is used and kept. With an `address`, the process connects
+    to that cluster and disconnects at the end. Otherwise a Ray with `num_cpus` is started on this
+    machine; it listens on the loopback interface only and leaves no process and no file behind.
     """
     try:
         import ray
@@ -67,10 +67,10 @@ def _local(num_cpus: int) -> Iterator[None]:
     try:
         with (
             _environment(_token() | {_CLUSTERS: "0"}),
-            # On Linux Ray replaces a loopback address by a public one, unless it cannot have
-            # clusters, as on macOS and Windows; its servers listen on that address alone.
+            # On Linux Ray replaces a loopback address by a public one, unless clusters are
+            # disabled, as on macOS and Windows; its servers listen on that address only.
             _changed(ray_constants, "ENABLE_RAY_CLUSTER", False),
-            # It writes about each actor that dies to standard output, where others have results.
+            # Ray reports each dead actor on standard output, which must hold only results.
             _changed(worker, "print_to_stdstream", lambda *_, **__: None),
         ):
             with _new_children(started):
@@ -84,7 +84,7 @@ def _local(num_cpus: int) -> Iterator[None]:
                     _node_ip_address=_LOOPBACK,
                     _temp_dir=folder,
                 )
-            # Ray's own handler would end Ray under our feet, and then this process.
+            # Ray's handler would end Ray and this process before the cleanup here.
             _handle_sigterm(handler if callable(handler) else _leave)
             found = ray.util.get_node_ip_address()
             if found != _LOOPBACK:
@@ -101,7 +101,7 @@ def _local(num_cpus: int) -> Iterator[None]:
 
 @contextmanager
 def _changed(module: ModuleType, name: str, value: object) -> Iterator[None]:
-    """Change something in a module for a while, if it has it."""
+    """Change an attribute of a module inside the block, if it exists."""
     if not hasattr(module, name):
         yield
         return
@@ -115,7 +115,7 @@ def _changed(module: ModuleType, name: str, value: object) -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set variables for a while, and let Ray send nothing home; Ray sets some itself."""
+    """Set variables and disable Ray's usage statistics inside the block; then restore all."""
     before = dict(os.environ)
     os.environ.update({"RAY_USAGE_STATS_ENABLED": "0", **variables})
     try:
@@ -128,9 +128,9 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @cache
 def _token() -> dict[str, str]:
-    """Return a token of this process's own; Ray would otherwise leave one in the home directory.
+    """Return a token for this process; Ray would otherwise write one to the home directory.
 
-    Ray reads it only once, so that all local Rays of a process must have the same.
+    Ray reads it only once, so all local Rays of a process must use the same token.
     """
     if {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & set(os.environ):
         return {}
@@ -138,19 +138,19 @@ def _token() -> dict[str, str]:
 
 
 def _handle_sigterm(handler: Any) -> None:
-    # Only the main thread may, and none but it is interrupted.
+    # Only the main thread may set handlers, and only it is interrupted.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    """End this process in good order, so that what it started is ended first."""
+    """Exit by an exception, so that cleanup ends the started processes first."""
     sys.exit(128 + number)
 
 
 @contextmanager
 def _new_children(found: list[psutil.Process]) -> Iterator[None]:
-    """Find the child processes that are started meanwhile."""
+    """Collect the child processes started inside the block."""
     before = psutil.Process().children()
     try:
         yield
@@ -167,7 +167,7 @@ def _with_descendants(processes: Sequence[psutil.Process]) -> list[psutil.Proces
 
 
 def _end(processes: Sequence[psutil.Process]) -> None:
-    """Wait until processes are gone; those that stay are killed."""
+    """Wait until processes have exited; kill those that have not."""
     _, left = psutil.wait_procs(processes, timeout=_GRACE)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""What runs in the process of a shard."""
+"""The actor of a shard."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ State = dict[str, Any]
 
 
 class ShardActor:
-    """A shard to which workers push, and whose updates the coordinator makes.
+    """A shard to which workers push, and which the coordinator updates.
 
-    What a worker has pushed waits until the coordinator says whether it counts; of each worker
-    only the newest is kept.
+    A pushed gradient waits until the coordinator counts it; of each worker only the newest is kept.
     """
 
     def __init__(self, arrays: Arrays, optimizer: Optimizer, average: bool) -> None:
         self._shard = Shard(unpack(arrays), optimizer, average)
         self._version = 0
-        """Updates made."""
+        """Number of updates."""
         self._pushed: dict[int, tuple[int, Arrays]] = {}
 
     def ready(self) -> int:
-        """Return the id of this process, once it runs."""
+        """Return the id of this process."""
         return os.getpid()
 
     def load(self, state: State | None, version: int) -> None:
-        """Go on from the state of another shard; from the beginning, where there is none."""
+        """Continue from the state of another shard, or from the initial one if it is None."""
         if state is not None:
             self._shard.load(state)
         self._version = version
 
     def pull(self) -> tuple[int, Arrays]:
-        """Return the number of updates, and what they have led to."""
+        """Return the number of updates and the tensors after them."""
         return self._version, pack(self._shard.pull())
 
     def push(self, worker: int, ticket: int, gradients: Arrays) -> None:
@@ -44,7 +43,7 @@ class ShardActor:
             self._pushed[worker] = (ticket, gradients)
 
     def count(self, worker: int, ticket: int, weight: float) -> bool:
-        """Take what a worker pushed into the update to come; False if it is not here."""
+        """Add a pushed gradient to the next update; False if it is not here."""
         found, gradients = self._pushed.get(worker, (None, []))
         if found != ticket:
             return False
@@ -53,7 +52,7 @@ class ShardActor:
         return True
 
     def update(self, keep: bool) -> tuple[int, State | None]:
-        """Apply what counts; return the number of updates, and the state if it is to be kept."""
+        """Apply the counted gradients; return the number of updates, and the state if `keep`."""
         self._shard.update()
         self._version += 1
         return self._version, self._shard.state() if keep else None

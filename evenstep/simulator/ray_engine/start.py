@@ -1,4 +1,4 @@
-"""Starting an experiment on Ray."""
+"""Starts an experiment on Ray."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evenstep.core import TrainInBackground
 from evenstep.errors import EngineFailed, InvalidSetting
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.engine.experiment import Experiment
-from evenstep.simulator.engine.learner import usual_samples
+from evenstep.simulator.engine.learner import default_samples
 from evenstep.simulator.engine.local_samples import LocalSamples
 from evenstep.simulator.engine.replica import Replica
 from evenstep.simulator.engine.run import Run
@@ -18,11 +18,11 @@ from evenstep.simulator.ray_engine.calls import Gone
 from evenstep.simulator.ray_engine.clock import Clock
 from evenstep.simulator.ray_engine.engine import RayEngine, Watcher
 from evenstep.simulator.ray_engine.faults import Faults
-from evenstep.simulator.ray_engine.migration import check_divisible, make_moving, move_or_note
+from evenstep.simulator.ray_engine.migration import check_divisible, make_migration, move_or_note
 from evenstep.simulator.ray_engine.ray_settings import RaySettings
 from evenstep.simulator.ray_engine.server import RayServer, ServerEvaluator, make_server
 from evenstep.simulator.ray_engine.session import ray_session
-from evenstep.simulator.ray_engine.workers import RayWorkers, make_crew
+from evenstep.simulator.ray_engine.workers import RayWorkers, make_workers
 from evenstep.simulator.schemes import FlexRR, Scheme
 from evenstep.simulator.workloads.workload import Workload
 
@@ -38,7 +38,7 @@ def ray_run(
     samples: Samples | None = None,
     watch: Watcher | None = None,
 ) -> Iterator[Run]:
-    """Start an experiment on Ray; the run that it gives can be advanced until this is left.
+    """Start an experiment on Ray; the run can be advanced inside the block.
 
     >>> from evenstep.simulator.clusters.scenarios import make_scenario
     >>> from evenstep.simulator.workloads.digits import softmax_digits
@@ -51,7 +51,7 @@ def ray_run(
     if isinstance(samples, LocalSamples):
         experiment.check_local(samples, scheme, cluster.num_workers)
     check_divisible(workload, samples)
-    # The first is for the server to start with and to evaluate, and is this process's own.
+    # This replica gives the server its initial parameters, and evaluates in this process.
     replica = Replica(workload, experiment.seed)
     clock = Clock(settings.scale or 1.0)
     faults = Faults(clock)
@@ -59,22 +59,29 @@ def ray_run(
         server = make_server(
             replica, scheme, experiment.optimizer, experiment.num_shards, settings, faults
         )
-        moving = make_moving(workload, samples, settings.patience)
-        crew = make_crew(
-            cluster.num_workers, workload, experiment.seed, experiment.num_shards, moving, settings
+        migration = make_migration(workload, samples, settings.patience)
+        workers = make_workers(
+            cluster.num_workers,
+            workload,
+            experiment.seed,
+            experiment.num_shards,
+            migration,
+            settings,
         )
-        if moving is not None and isinstance(samples, LocalSamples):
+        if migration is not None and isinstance(samples, LocalSamples):
             samples.move_by(
-                lambda after: move_or_note(moving, crew.handles, faults, server.version, after)
+                lambda after: move_or_note(
+                    migration, workers.handles, faults, server.version, after
+                )
             )
-        with closing(server), closing(crew), closing(TrainInBackground()) as trainer:
-            _gather(server, crew)
+        with closing(server), closing(workers), closing(TrainInBackground()) as trainer:
+            _gather(server, workers)
             engine = RayEngine(
                 cluster,
                 experiment.setup.planner(cluster, trainer),
                 scheme,
-                samples or usual_samples(workload, scheme, cluster.num_workers, experiment.seed),
-                crew,
+                samples or default_samples(workload, scheme, cluster.num_workers, experiment.seed),
+                workers,
                 server,
                 settings,
                 clock,
@@ -89,17 +96,17 @@ def _scheme(experiment: Experiment, cluster: Cluster) -> Scheme:
     scheme = experiment.make_scheme(cluster)
     if isinstance(scheme, FlexRR):
         raise InvalidSetting(
-            f"scheme on Ray must be bsp, asp or ssp, got {experiment.scheme!r}: its workers hand "
-            f"samples over in the middle of a gradient, which the virtual engine can do"
+            f"scheme on Ray must be bsp, asp or ssp, got {experiment.scheme!r}: its workers move "
+            f"samples in the middle of a gradient, which only the virtual engine supports"
         )
     return scheme
 
 
-def _gather(server: RayServer, crew: RayWorkers) -> None:
+def _gather(server: RayServer, workers: RayWorkers) -> None:
     try:
         server.gather()
-        crew.gather()
+        workers.gather()
     except Gone as gone:
         raise EngineFailed(
-            f"all shards and workers must start, but one {gone}; every worker takes a CPU of Ray's"
+            f"all shards and workers must start, but one {gone}; every worker needs a CPU of Ray"
         ) from None

@@ -1,4 +1,4 @@
-"""What runs in the process of a worker."""
+"""The actor of a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evenstep.measure.usage import UsageProbe
 from evenstep.simulator.engine.replica import Replica
 from evenstep.simulator.engine.sharding import ShardLayout
 from evenstep.simulator.ray_engine.calls import Arrays, Gone, Handle, get, pack, unpack
-from evenstep.simulator.ray_engine.parts import Divisible, OwnSamples, Part
+from evenstep.simulator.ray_engine.parts import Divisible, HeldSamples, Part
 from evenstep.simulator.workloads.workload import Workload
 
 
@@ -24,29 +24,29 @@ class WorkerTask:
     """One iteration of a worker."""
 
     ticket: int
-    """No two tasks of a run have the same; later ones have larger numbers."""
+    """Unique in a run, and increasing."""
     iteration: int
     """k."""
     samples: Ints
     duration: float
-    """Real seconds that it must take, if it does not take longer; 0 where speeds are real."""
+    """Real seconds that the task takes at least; 0 for real speeds."""
 
 
 @dataclass(frozen=True)
 class WorkerDone:
-    """A task is finished: its gradient is with all shards, unless `lost` says what failed."""
+    """A finished task: all shards have its gradient, unless `lost` names a failure."""
 
     version: int = 0
-    """Updates in the parameters pulled: those of the shard with the fewest."""
+    """Updates in the pulled parameters: the least of all shards."""
     time: float = 0.0
-    """t, in real seconds: pull, compute and push, and nothing that the worker waited for."""
+    """t, in real seconds: pull, compute and push, without waiting for others."""
     cpu: float = 1.0
     memory: float = 1.0
     lost: str | None = None
 
 
 class WorkerActor:
-    """A replica that pulls, computes and pushes when it is told to."""
+    """A replica that pulls, computes and pushes on request."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class WorkerActor:
         samples: Ints | None = None,
         *parts: Part,
     ) -> None:
-        """With `samples` it can read nothing but those, whose rows are in `parts`."""
+        """With `samples` the worker holds only those, with their rows in `parts`."""
         torch.set_num_threads(1)
         self._number = number
-        self._own: OwnSamples | None = None
+        self._own: HeldSamples | None = None
         if samples is not None:
             assert isinstance(workload, Divisible), workload
-            self._own = OwnSamples(workload, samples, parts)
+            self._own = HeldSamples(workload, samples, parts)
             workload = self._own.workload
         self._replica = Replica(workload, seed)
         sizes = [parameter.numel() for parameter in self._replica.parameters]
@@ -72,13 +72,13 @@ class WorkerActor:
         self._patience = patience
         self._probe = UsageProbe()
         self._last: tuple[int, list[Arrays]] | None = None
-        """Ticket and parts of the gradient that was computed last."""
+        """Ticket and parts of the last gradient."""
         self._abandoned = -1
-        """The largest ticket that has been abandoned."""
-        self._told = threading.Condition()
+        """The largest abandoned ticket."""
+        self._abandoning = threading.Condition()
 
     def ready(self) -> int:
-        """Return the id of this process, once it runs."""
+        """Return the id of this process."""
         return os.getpid()
 
     def compute(self, task: WorkerTask, shards: Sequence[Handle]) -> WorkerDone:
@@ -91,23 +91,23 @@ class WorkerActor:
         usage = self._probe.read()
         return WorkerDone(version, time.perf_counter() - start, usage.cpu, usage.memory)
 
-    def push_again(self, ticket: int, place: int, shard: Handle) -> bool:
-        """Push what was computed last to a shard that has lost it; False if it is not here."""
+    def push_again(self, ticket: int, shard: int, handle: Handle) -> bool:
+        """Push the last gradient to a shard that has lost it; False if it is not here."""
         if self._last is None or self._last[0] != ticket:
             return False
         try:
-            get(shard.push.remote(self._number, ticket, self._last[1][place]), self._patience)
+            get(handle.push.remote(self._number, ticket, self._last[1][shard]), self._patience)
         except Gone:
             return False
         return True
 
     def give(self, samples: Ints) -> tuple[bool, Part]:
-        """Return samples of its own, which stay here for the time being; first, that they come."""
+        """Return True, a small result to wait for, and a copy of held samples."""
         assert self._own is not None
         return True, self._own.give(samples)
 
     def stage(self, migration: int, part: Part) -> None:
-        """Keep samples of others until they are this worker's."""
+        """Keep samples of other workers until the change-over."""
         assert self._own is not None
         self._own.stage(migration, part)
 
@@ -118,10 +118,10 @@ class WorkerActor:
         self._replica.train_on(self._own.workload)
 
     def abandon(self, ticket: int) -> None:
-        """Drop a task, if it has not been finished; heard while another call runs."""
-        with self._told:
+        """Drop an unfinished task; runs concurrently with other calls."""
+        with self._abandoning:
             self._abandoned = max(self._abandoned, ticket)
-            self._told.notify_all()
+            self._abandoning.notify_all()
 
     def _compute(self, task: WorkerTask, shards: Sequence[Handle]) -> int:
         """Pull, compute and push; return the version of the parameters used."""
@@ -143,6 +143,6 @@ class WorkerActor:
         return min(versions)
 
     def _sleep(self, ticket: int, seconds: float) -> None:
-        """Let time pass, unless the task is abandoned."""
-        with self._told:
-            self._told.wait_for(lambda: self._abandoned >= ticket, timeout=max(0.0, seconds))
+        """Sleep until the time has passed or the task is abandoned."""
+        with self._abandoning:
+            self._abandoning.wait_for(lambda: self._abandoned >= ticket, timeout=max(0.0, seconds))

@@ -1,4 +1,4 @@
-"""The crew: the workers of a run, as the coordinator sees them."""
+"""The workers of a run on Ray, the coordinator's side."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Died:
-    """A worker died, or was ended because it said nothing; it is being restarted."""
+    """A worker died or was killed because it was silent; it is being restarted."""
 
     worker: int
     why: str
@@ -44,25 +44,25 @@ class Died:
 
 @dataclass(frozen=True)
 class Back:
-    """A worker that died runs again, and has nothing to do."""
+    """A restarted worker runs, and has no task."""
 
     worker: int
 
 
-News = Finished | Died | Back
+Event = Finished | Died | Back
 
 
 @dataclass(frozen=True)
 class _Awaited:
     worker: int
     deadline: float
-    """When to stop waiting, on the monotonic clock."""
+    """End of the wait, on the monotonic clock."""
     task: WorkerTask | None
-    """None where it is restarting."""
+    """None while the worker is restarting."""
 
 
 class RayWorkers:
-    """Starts workers, gives them tasks, and hears from them; one thing from each at a time."""
+    """Starts workers, gives them tasks, and returns their events."""
 
     def __init__(
         self, make: Callable[[int], Handle], num_workers: int, settings: RaySettings
@@ -73,9 +73,9 @@ class RayWorkers:
         self._restarts = Restarts(settings.restarts)
         self._awaited: dict[Ref, _Awaited] = {}
         self.pids: dict[int, int] = {}
-        """The process of each worker, on whichever machine that is."""
+        """The process id of each worker on its machine."""
         self.handles: list[Handle] = []
-        # One by one, so that they can be ended if the last cannot be started.
+        # One by one, so that they can be killed if a later one cannot be started.
         for worker in range(num_workers):
             self.handles.append(make(worker))
 
@@ -85,24 +85,23 @@ class RayWorkers:
         self.pids = dict(enumerate(get(ready, self._settings.start_patience)))
 
     def start(self, worker: int, task: WorkerTask, shards: Sequence[Handle]) -> None:
-        """Give a worker a task; it begins when it has finished or abandoned the last."""
-        self._await(
-            self.handles[worker].compute.remote(task, list(shards)),
-            _Awaited(worker, self._deadline(task.duration + self._settings.patience), task),
-        )
+        """Give a worker a task, which starts after it has finished or abandoned the last."""
+        ref = self.handles[worker].compute.remote(task, list(shards))
+        deadline = time.monotonic() + task.duration + self._settings.patience
+        self._awaited[ref] = _Awaited(worker, deadline, task)
 
     def abandon(self, worker: int) -> None:
-        """Let a worker drop its task; nothing is heard of it any more."""
+        """Let a worker drop its task, and ignore the result."""
         for ref, awaited in list(self._awaited.items()):
             if awaited.worker == worker and awaited.task is not None:
                 del self._awaited[ref]
-                told = self.handles[worker].abandon.options(concurrency_group=SIGNALS)
-                told.remote(awaited.task.ticket)
+                abandon = self.handles[worker].abandon.options(concurrency_group=SIGNALS)
+                abandon.remote(awaited.task.ticket)
 
-    def wait(self) -> News:
-        """Return what happens next."""
+    def wait(self) -> Event:
+        """Return the next event."""
         if not self._awaited:
-            raise EngineFailed("a worker must be left to wait for, got none: all have failed")
+            raise EngineFailed("at least one worker must be running, got none: all have failed")
         earliest = min(awaited.deadline for awaited in self._awaited.values())
         ref = first(list(self._awaited), earliest)
         if ref is None:
@@ -114,54 +113,48 @@ class RayWorkers:
             return self._died(awaited.worker, str(gone))
         except Exception as error:
             raise EngineFailed(f"worker {awaited.worker} must not fail, got: {error}") from error
-        return self._heard(awaited, result)
+        return self._event(awaited, result)
 
     def close(self) -> None:
-        """End all workers."""
+        """Kill all workers."""
         for handle in self.handles:
             kill(handle)
 
-    def _heard(self, awaited: _Awaited, result: Any) -> News:
+    def _event(self, awaited: _Awaited, result: Any) -> Event:
         if awaited.task is not None:
             return Finished(awaited.worker, result)
         self.pids[awaited.worker] = result
         return Back(awaited.worker)
 
-    def _overdue(self, deadline: float) -> News:
+    def _overdue(self, deadline: float) -> Event:
         ref, late = next(r for r in self._awaited.items() if r[1].deadline == deadline)
         del self._awaited[ref]
         return self._died(late.worker, "said nothing for too long, and was ended")
 
     def _died(self, worker: int, why: str) -> Died:
-        """Start a worker anew; it is heard of when it runs."""
+        """Restart a worker; a `Back` follows when it runs."""
         self._restarts.add(f"worker {worker}", why)
         kill(self.handles[worker])
         self.handles[worker] = self._make(worker)
-        ready = self.handles[worker].ready.remote()
-        deadline = self._deadline(self._settings.start_patience)
-        self._await(ready, _Awaited(worker, deadline, task=None))
+        ref = self.handles[worker].ready.remote()
+        deadline = time.monotonic() + self._settings.start_patience
+        self._awaited[ref] = _Awaited(worker, deadline, task=None)
         return Died(worker, why)
 
-    def _await(self, ref: Ref, awaited: _Awaited) -> None:
-        self._awaited[ref] = awaited
 
-    def _deadline(self, seconds: float) -> float:
-        return time.monotonic() + seconds
-
-
-def make_crew(
+def make_workers(
     num_workers: int,
     workload: Workload,
     seed: int,
     num_shards: int,
-    moving: RayMigration | None,
+    migration: RayMigration | None,
     settings: RaySettings,
 ) -> RayWorkers:
-    """Start the actors of all workers; with migrations, each holds its own samples only."""
-    kept = keep(workload) if moving is None else moving.workload
+    """Start the actors of all workers; with a migration, each holds only its own samples."""
+    kept = keep(workload) if migration is None else migration.workload
 
     def make(worker: int) -> Handle:
-        own = () if moving is None else moving.own(worker)
+        own = () if migration is None else migration.own(worker)
         return start_actor(
             WorkerActor, worker, kept, seed, num_shards, settings.patience, *own, num_cpus=1
         )

@@ -1,7 +1,7 @@
-"""Schemes: who waits for whom. Pure state machines that answer arrivals.
+"""Schemes: pure state machines that decide which workers wait for which.
 
-`SCHEMES` is the registry; `make_scheme` reads the short form used on command lines. LB-BSP is `bsp`
-with a policy, so it is none of its own here.
+`SCHEMES` is the registry; `make_scheme` reads the short form used on command lines. LB-BSP is not
+a separate scheme: it is `bsp` with a policy.
 
 >>> make_scheme("ssp:bound=1", num_workers=2).arrive(0).starts
 ()
@@ -30,7 +30,7 @@ SCHEMES: dict[str, Callable[..., Scheme]] = {
 
 
 def make_scheme(spec: str, num_workers: int) -> Scheme:
-    """Make a scheme from its short form, ``name[:setting=value,...]``, for so many workers."""
+    """Make a scheme for `num_workers` from its short form, ``name[:setting=value,...]``."""
     require_whole("the number of workers", num_workers)
     name, settings = parse_spec(spec)
     if name not in SCHEMES:

@@ -1,4 +1,4 @@
-"""`asp`: nobody waits for anybody."""
+"""`asp`: workers never wait for each other."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from evenstep.simulator.schemes.scheme import NOTHING, Answer
 
 
 class Asp:
-    """Every gradient is an update of its own, and its worker goes on at once.
+    """Every gradient is an update of its own, and its worker continues at once.
 
     >>> Asp(num_workers=4).arrive(2)
     Answer(used=True, starts=(2,), weight=0.25, update=True, abandoned=())

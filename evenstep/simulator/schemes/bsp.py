@@ -1,4 +1,4 @@
-"""`bsp`: everybody waits for everybody at the end of each iteration, or for all but the slowest."""
+"""`bsp`: all workers wait for each other at each boundary, or for all but the slowest."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from evenstep.simulator.schemes.scheme import NOTHING, Answer
 
 
 class Bsp:
-    """The gradient that completes an iteration starts the next one of all.
+    """The gradient that completes an iteration starts the next one on all workers.
 
     With backup workers (redundant execution, section 2.2.2 of the paper) the first n gradients of
-    n + b workers count; the b others are abandoned, and their workers start with everybody.
+    n + b workers count; the other b are abandoned, and their workers start with the rest.
 
     >>> bsp = Bsp(num_workers=2)
     >>> bsp.arrive(1)
@@ -25,7 +25,7 @@ class Bsp:
     synchronous = True
 
     def __init__(self, num_workers: int, backups: int = 0) -> None:
-        """`num_workers` is n + b: all that run, backups included."""
+        """`num_workers` is n + b: all workers, backups included."""
         require_whole("backups of bsp", backups, least=0)
         if backups >= num_workers:
             raise InvalidSetting(
@@ -44,7 +44,7 @@ class Bsp:
         return self._next_iteration(used=True, weight=weight) or Answer(used=True, weight=weight)
 
     def leave(self, worker: int) -> Answer:
-        """Go on without a worker; where all others have arrived, that ends the iteration."""
+        """Continue without a worker; this ends the iteration if all others have arrived."""
         self._present.discard(worker)
         self._running.discard(worker)
         return self._next_iteration(used=False, weight=0.0) or NOTHING
@@ -52,7 +52,7 @@ class Bsp:
     def join(self, worker: int) -> Answer:
         """Let a worker that left start with the next iteration.
 
-        One that died without leaving starts the running iteration anew: the others wait for it.
+        A worker that died without leaving restarts the running iteration: the others wait for it.
         """
         if worker in self._running:
             return Answer(used=False, starts=(worker,))
@@ -64,7 +64,7 @@ class Bsp:
 
     @property
     def _needed(self) -> int:
-        """How many gradients complete the iteration: n, or fewer where workers have left."""
+        """Number of gradients that complete the iteration: n, or fewer if workers have left."""
         return min(self.num_counted, len(self._arrived) + len(self._running))
 
     def _next_iteration(self, used: bool, weight: float) -> Answer | None:
@@ -72,7 +72,7 @@ class Bsp:
         if self._running and not complete:
             return None
         abandoned = tuple(sorted(self._running))
-        # Without one, all that were running have left, and who waited to join begins.
+        # No arrivals: all running workers have left, and those waiting to join start.
         update = bool(self._arrived)
         self._arrived.clear()
         self._running = set(self._present)

@@ -1,9 +1,10 @@
-"""`flexrr`: BSP whose workers hand samples to each other within an iteration (Harlap et al., 2016).
+"""`flexrr`: BSP whose workers pass samples to each other within an iteration (Harlap et al., 2016).
 
 Workers process their batch sample by sample, so that it can be split at any time. Several times per
-iteration their progress is compared, and who lags behind hands some of the samples that it has
-not begun to a worker that is ahead; the helper group of each is all the others (section 5.3 of the
-paper). This says who helps whom; the engine runs it, and charges what monitoring and moving cost.
+iteration their progress is compared, and a worker that lags behind passes some unprocessed samples
+to a worker that is ahead; the helper group of each worker is all others (section 5.3 of the paper).
+This module decides which worker helps which; the engine runs it and charges the costs of monitoring
+and moving.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from evenstep.simulator.schemes.scheme import Answer
 
 @dataclass(frozen=True, eq=False)
 class Help:
-    """Samples that change hands at a check: from each lagging worker to its helper."""
+    """Samples that move at a check: from each lagging worker to its helper."""
 
     lagging: Ints
     helpers: Ints
@@ -30,11 +31,11 @@ class Help:
 
 
 class FlexRR:
-    """Arrivals are those of BSP; `check` compares the progress within an iteration.
+    """Handles arrivals like BSP; `check` compares the progress within an iteration.
 
     >>> flexrr = FlexRR(num_workers=3, trigger=0.2, share=0.1)
-    >>> given = flexrr.check(remaining=np.array([90, 60, 30]), batch_size=100)
-    >>> given.lagging, given.helpers, given.counts
+    >>> moves = flexrr.check(remaining=np.array([90, 60, 30]), batch_size=100)
+    >>> moves.lagging, moves.helpers, moves.counts
     (array([0]), array([2]), array([10]))
     """
 
@@ -60,13 +61,13 @@ class FlexRR:
         self.checks = checks
         """Checks of the progress in one iteration."""
         self.trigger = trigger
-        """How far a worker must lag behind to be helped, as a share of a batch."""
+        """The lag above which a worker is helped, as a share of a batch."""
         self.share = share
-        """How much it hands over at once, as a share of a batch."""
+        """Samples passed on at once, as a share of a batch."""
         self.monitoring = monitoring
-        """What watching the progress adds to the time of every sample, as a share of it."""
+        """Cost of monitoring the progress, as a share of the time of every sample."""
         self.moving = moving
-        """What an iteration in which it moves samples costs a worker, as a share of its batch."""
+        """Cost of moving samples, once per worker and iteration, as a share of its batch."""
 
     def arrive(self, worker: int) -> Answer:
         return self._bsp.arrive(worker)
@@ -78,14 +79,14 @@ class FlexRR:
         return self._bsp.join(worker)
 
     def check(self, remaining: Ints, batch_size: float) -> Help:
-        """Say who hands how many samples to whom.
+        """Return how many samples each lagging worker passes to its helper.
 
         The worker furthest behind is paired with the one furthest ahead, the second with the
-        second, and so on. A pair shares its difference at most; a helper that has nothing left
-        is given something however small the lag.
+        second, and so on. A pair moves at most half its difference; a helper that has nothing left
+        receives samples however small the lag is.
 
-        `remaining` are the samples that each worker has not begun, `batch_size` is the batch that
-        shares are taken of: X/n.
+        `remaining` is the number of unprocessed samples of each worker, `batch_size` the batch that
+        shares refer to: X/n.
         """
         order = remaining.argsort(kind="stable")
         pairs = len(order) // 2
@@ -93,7 +94,7 @@ class FlexRR:
         left = remaining[helpers]
         lag = remaining[lagging] - left
         due = (lag > self.trigger * batch_size) | (left <= 0)
-        # From pair to pair the lag falls and what the helper has left grows: the first are due.
+        # From pair to pair the lag falls and the helper's rest grows: the first pairs are due.
         num_due = int((due & (lag >= 2)).sum())
         counts = np.minimum(max(1, round(self.share * batch_size)), lag[:num_due] // 2)
         return Help(lagging[:num_due], helpers[:num_due], counts)

@@ -1,4 +1,4 @@
-"""`ssp`: the fast wait for the slowest only when they are too far ahead of it."""
+"""`ssp`: fast workers wait for the slowest only when they are too far ahead of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from evenstep.simulator.schemes.scheme import NOTHING, Answer
 class Ssp:
     """A worker may start while its lead over the slowest is below the bound, in iterations.
 
-    With a bound of 1 workers are released as under BSP. Each gradient is an update of its own.
+    A bound of 1 releases workers as BSP does. Each gradient is an update of its own.
 
     >>> ssp = Ssp(num_workers=2, bound=2)
     >>> [ssp.arrive(0).starts, ssp.arrive(0).starts]
@@ -25,7 +25,7 @@ class Ssp:
         self.num_counted = num_workers
         self._bound = bound
         self._finished = dict.fromkeys(range(num_workers), 0)
-        """Iterations that each worker present has finished."""
+        """Finished iterations of each present worker."""
         self._waiting: set[int] = set()
         self._slowest = 0
         self._num_slowest = num_workers
@@ -36,18 +36,18 @@ class Ssp:
         self._finished[worker] += 1
         if self._finished[worker] == self._slowest + 1:
             self._num_slowest -= 1
-        # As long as one of the slowest is still there, nobody who waits may go.
+        # While one of the slowest is still running, no waiting worker may start.
         starts = self._release((worker,) if self._num_slowest else self._find_slowest())
         return Answer(True, starts, weight=1 / self.num_counted, update=True)
 
     def leave(self, worker: int) -> Answer:
-        """Go on without a worker; who waited for it alone is released."""
+        """Continue without a worker, and release workers that waited only for it."""
         self._finished.pop(worker, None)
         self._waiting.discard(worker)
         return Answer(used=False, starts=self._release(self._find_slowest()))
 
     def join(self, worker: int) -> Answer:
-        """Let a worker that left start where the slowest is; one that died starts anew."""
+        """Let a worker that left start at the slowest worker's iteration; a dead one restarts."""
         if worker in self._waiting:
             return NOTHING
         if worker not in self._finished:
@@ -56,7 +56,7 @@ class Ssp:
         return Answer(used=False, starts=(worker,))
 
     def _find_slowest(self) -> tuple[int, ...]:
-        """Find out anew who is the slowest; return who is waiting."""
+        """Recompute the slowest workers, and return all waiting ones."""
         if self._finished:
             self._slowest = min(self._finished.values())
             self._num_slowest = list(self._finished.values()).count(self._slowest)

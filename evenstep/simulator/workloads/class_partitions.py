@@ -1,6 +1,6 @@
-"""Partitions skewed by class: which samples each worker holds, for experiments with local data.
+"""Partitions skewed by class, for experiments with local data.
 
-Every sample is held by exactly one worker. Positions are in rising order, one array per worker.
+Exactly one worker holds each sample. Positions are in rising order, one array per worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from evenstep.errors import InvalidSetting
 
 
 def partition_by_class(labels: Ints, held: Sequence[Collection[int]], seed: int = 0) -> list[Ints]:
-    """Give each worker samples of the classes that it holds, as many as the others who hold them.
+    """Split each class evenly between the workers that hold it.
 
     >>> labels = np.array([0, 1, 2, 0, 1, 2])
     >>> partition_by_class(labels, held=[{0, 1}, {2}])
@@ -34,7 +34,7 @@ def partition_by_class(labels: Ints, held: Sequence[Collection[int]], seed: int 
 
 
 def partition_by_speed(labels: Ints, speeds: Floats, seed: int = 0) -> list[Ints]:
-    """Give the faster half of the workers the first half of the classes, the others the rest.
+    """Give the first half of the classes to the faster half of the workers, the rest to the others.
 
     >>> labels = np.array([0, 1, 2, 3, 3, 2, 1, 0])
     >>> partition_by_speed(labels, speeds=np.array([30.0, 90.0]))
@@ -52,9 +52,9 @@ def partition_by_speed(labels: Ints, speeds: Floats, seed: int = 0) -> list[Ints
 
 
 def partition_dirichlet(labels: Ints, num_workers: int, alpha: float, seed: int = 0) -> list[Ints]:
-    """Deal every class in proportions drawn from a Dirichlet distribution.
+    """Split every class in proportions drawn from a Dirichlet distribution.
 
-    The smaller `alpha` is, the more a class is held by few; with a large one all hold all alike.
+    A small `alpha` concentrates each class on few workers; a large one spreads it evenly.
 
     >>> parts = partition_dirichlet(np.array([0, 1] * 500), num_workers=3, alpha=0.1)
     >>> sum(map(len, parts))

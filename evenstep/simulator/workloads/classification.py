@@ -1,4 +1,4 @@
-"""Classification: a workload of samples in memory, each of one class."""
+"""Classification: a workload of samples in memory with one class each."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from evenstep.core import Ints
 from evenstep.simulator.workloads.workload import Evaluation
 
 _AT_ONCE = 1000
-"""Test samples that are run through the model together."""
+"""Test samples per forward pass."""
 
 
 @dataclass(frozen=True, eq=False)
 class Classification:
-    """A net that tells classes, trained by cross entropy."""
+    """A net that predicts classes, trained by cross entropy."""
 
     name: str
     make_net: Callable[[], nn.Module]
-    """Makes a net with random parameters; the seed is set before it is called."""
+    """Makes a net with random parameters, after the seed was set."""
     train: TensorDataset
     """Inputs and labels to train on."""
     test: TensorDataset
     dtype: torch.dtype = torch.float32
-    """Of inputs and parameters; the inputs are converted batch by batch."""
+    """Of inputs and parameters; inputs are converted batch by batch."""
 
     @property
     def num_samples(self) -> int:
@@ -47,7 +47,7 @@ class Classification:
         return tuple(tensor.numpy()[samples] for tensor in self.train.tensors)
 
     def with_rows(self, rows: Sequence[NDArray[Any]]) -> Classification:
-        """Return the same workload with these samples to train on, and no others."""
+        """Return the same workload with only these training samples."""
         tensors = [torch.from_numpy(np.array(column)) for column in rows]
         return replace(self, train=TensorDataset(*tensors))
 

@@ -1,4 +1,4 @@
-"""Digits: small nets for scikit-learn's 1797 pictures of written digits."""
+"""Digits: small nets for scikit-learn's 1797 images of handwritten digits."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from evenstep.simulator.workloads.classification import Classification
 
 
 def digits() -> tuple[TensorDataset, TensorDataset]:
-    """Return the samples to train on and those to test with; they come with scikit-learn."""
+    """Return the training and the test samples, which scikit-learn bundles."""
     bunch = load_digits()
-    # The file is in the order in which people wrote: mixed, both parts have everybody's digits.
+    # The file is ordered by writer; shuffled, both parts have digits of all writers.
     order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
     images = torch.tensor(bunch.images, dtype=torch.float32)[order].unsqueeze(1)
     images = (images - images.mean()) / images.std()
@@ -26,10 +26,10 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
 
 
 def digits_net(seed: int = 0, width: int = 8) -> nn.Sequential:
-    """Return a net for 8 x 8 pictures; its first layer is a convolution.
+    """Return a net for 8 x 8 images; its first layer is a convolution.
 
-    It has no BatchNorm, so a sample's gradient does not depend on who else is in its batch; and
-    it is smooth, so that a rounding error stays one: ReLU and MaxPool make steps of some.
+    It has no BatchNorm, so a sample's gradient does not depend on the rest of its batch; and it is
+    smooth, so rounding errors stay small: ReLU and MaxPool can amplify them.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -46,13 +46,13 @@ def digits_net(seed: int = 0, width: int = 8) -> nn.Sequential:
 
 @torch.no_grad()
 def accuracy(net: nn.Module, samples: TensorDataset) -> float:
-    """Return the share of samples that a net tells right."""
+    """Return the share of samples that a net classifies correctly."""
     images, labels = samples.tensors
     return float((net(images).argmax(dim=1) == labels).float().mean())
 
 
 def softmax_digits(dtype: torch.dtype = torch.float32) -> Classification:
-    """Return the workload of one linear layer on digits: convex, and quick."""
+    """Return the workload of one linear layer on digits: convex and fast."""
     return Classification("softmax-digits", _softmax_net, *digits(), dtype)
 
 

@@ -1,7 +1,7 @@
-"""Emulation: a worker that takes as long as another device would.
+"""Emulation: a worker that takes as long as a slower device would.
 
-The computation is real; the worker only waits, within its own work, until that device would have
-been through with its batch. To everybody else it looks like a slower device.
+The computation is real; within its own work the worker sleeps until the emulated device would have
+finished the batch. To the other workers it looks like a slower device.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Curve = Callable[[float], float]
 
 
 class EmulatedDevice(HostTimer):
-    """The timer of a worker whose batches last as long as a curve says.
+    """The timer of a worker whose batches take the time given by a curve.
 
-    It counts as any host timer does. `slow_down` puts the sleep where an iteration's own work
-    ends: before the gradient that backward() gives last, which is the first layer's. A curve of 0
-    emulates nothing.
+    It measures like any host timer. `slow_down` puts the sleep at the end of an iteration's own
+    work: before the last gradient of backward(), which is the first layer's. A curve of 0 emulates
+    nothing.
     """
 
     def __init__(self, curve: Curve) -> None:
@@ -32,7 +32,7 @@ class EmulatedDevice(HostTimer):
         self._started = 0.0
         self._until = 0.0
         self.late = 0
-        """Batches whose real computation took longer than the emulated device would have."""
+        """Batches whose real computation took longer than the emulated time."""
 
     def start(self) -> None:
         super().start()
@@ -44,7 +44,7 @@ class EmulatedDevice(HostTimer):
         self._until = self._started + seconds if seconds > 0 else 0.0
 
     def slow_down(self, first_layer: nn.Module) -> None:
-        """Sleep before each of the layer's gradients, until the emulated device is through."""
+        """Sleep before each of the layer's gradients until the emulated device would be done."""
         for parameter in first_layer.parameters():
             parameter.register_hook(self._sleep)
 

@@ -1,4 +1,4 @@
-"""The paper's convolutional nets for pictures of 32 x 32, and a small one in Inception's manner."""
+"""The paper's convolutional nets for 32 x 32 images, and a small Inception-style net."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import torch.nn.functional as F
 from torch import nn
 
 Norm = Callable[[int], nn.Module]
-"""Channels to a layer that normalises them."""
+"""Number of channels to a layer that normalises them."""
 
 
 def group_norm(channels: int) -> nn.Module:
-    """Normalise each sample by itself, in groups of eight channels."""
+    """Return a layer that normalises each sample separately, in groups of eight channels."""
     return nn.GroupNorm(channels // 8, channels)
 
 
 NORMS: dict[str, Norm] = {"batch": nn.BatchNorm2d, "group": group_norm}
-"""With `batch` a sample's gradient depends on its batch-mates, with `group` it does not."""
+"""With `batch` a sample's gradient depends on the rest of its batch, with `group` it does not."""
 
 
 class Standardise(nn.Module):
-    """Bytes to numbers around 0; channels get mean 0 and deviation 1 over the training pictures."""
+    """Scales bytes so that channels have mean 0 and deviation 1 over the training images."""
 
     mean: torch.Tensor
     deviation: torch.Tensor
@@ -33,12 +33,12 @@ class Standardise(nn.Module):
             self.register_buffer(name, torch.tensor(values).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        # The order in which convolutions are quickest on CPUs.
+        # The memory format in which convolutions are fastest on CPUs.
         return ((x - self.mean) / self.deviation).contiguous(memory_format=torch.channels_last)
 
 
 class CentreCrop(nn.Module):
-    """The middle of a picture."""
+    """Crops an image to its centre."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class CentreCrop(nn.Module):
 
 
 def cifarnet() -> nn.Sequential:
-    """Return TensorFlow's CifarNet: two convolutions, three full layers, on the middle 24 x 24.
+    """Return TensorFlow's CifarNet: two convolutions, three dense layers, on the central 24 x 24.
 
     >>> sum(parameter.numel() for parameter in cifarnet().parameters())
     1068298
@@ -75,7 +75,7 @@ def cifarnet() -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions beside a shortcut, which fills up channels with zeros (option A)."""
+    """Two convolutions and a shortcut that pads channels with zeros (option A)."""
 
     def __init__(self, before: int, after: int, norm: Norm) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class ResidualBlock(nn.Module):
 
 
 def resnet32(norm: Norm = nn.BatchNorm2d, blocks: int = 5) -> nn.Sequential:
-    """Return He et al.'s net of 32 layers for CIFAR-10; of 6n + 2 with n blocks of each width.
+    """Return He et al.'s net for CIFAR-10: 32 layers, or 6n + 2 with n blocks of each width.
 
     >>> sum(parameter.numel() for parameter in resnet32().parameters())
     464154
@@ -105,14 +105,14 @@ def resnet32(norm: Norm = nn.BatchNorm2d, blocks: int = 5) -> nn.Sequential:
 
 
 class InceptionBlock(nn.Module):
-    """Four paths side by side, a quarter of the channels each: a point, 3 x 3, 5 x 5, a pool."""
+    """Four parallel paths with a quarter of the channels each: 1 x 1, 3 x 3, 5 x 5, pooling."""
 
     def __init__(self, before: int, after: int, norm: Norm) -> None:
         super().__init__()
         part = after // 4
 
         def path(*sizes: int) -> list[nn.Module]:
-            """Return a convolution to the path's channels, and one of each further size."""
+            """Return a 1 x 1 convolution, then one of each given size."""
             layers = _convolution(before, part, 1, norm)
             for size in sizes:
                 layers += [nn.ReLU(), *_convolution(part, part, size, norm)]
@@ -128,7 +128,7 @@ class InceptionBlock(nn.Module):
 
 
 def small_inception(norm: Norm = nn.BatchNorm2d) -> nn.Sequential:
-    """Return a net of three Inception blocks, which stands in for Inception-V3's gradients."""
+    """Return a net of three Inception blocks, a stand-in for Inception-V3's gradients."""
     return nn.Sequential(
         *_convolution(3, 32, 3, norm, stride=2),
         nn.ReLU(),

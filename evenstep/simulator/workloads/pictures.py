@@ -1,4 +1,4 @@
-"""Pictures: CIFAR-10 from where it lies, or digits in its shape where there is none."""
+"""Pictures: CIFAR-10 from a path, or digits in the same shape without one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from evenstep.simulator.workloads.safe_pickle import load_pickle
 Bytes = NDArray[np.uint8]
 
 _ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_BATCHES = ([f"data_batch_{i}" for i in range(1, 6)], ["test_batch"])
 _SHAPE = (3, 32, 32)
 
 
 class Pictures(NamedTuple):
-    """Pictures of 3 x 32 x 32 bytes with their labels, and what their channels are on average."""
+    """Pictures of 3 x 32 x 32 bytes with labels, and the mean and deviation of each channel."""
 
     name: str
     train: TensorDataset
@@ -36,24 +36,24 @@ class Pictures(NamedTuple):
 
 
 def load_pictures(path: str = "") -> Pictures:
-    """Load CIFAR-10 from its folder of Python batches or an .npz file; digits without a path.
+    """Load CIFAR-10 from its folder of Python batches or an .npz file; without a path, digits.
 
     The .npz file has x_train, y_train, x_test and y_test, pictures as N x 32 x 32 x 3 bytes.
     """
     if not path:
         return upscaled_digits()
     file = Path(path)
-    arrays = _read_folder(file) if file.is_dir() else _read_npz(file)
-    train, test = (_as_samples(file, *pair) for pair in (arrays[:2], arrays[2:]))
+    pairs = [_read_batches(file, names) for names in _BATCHES] if file.is_dir() else _read_npz(file)
+    train, test = (_as_samples(file, *pair) for pair in pairs)
     return _describe("cifar10", train, test)
 
 
 def upscaled_digits() -> Pictures:
-    """Return scikit-learn's digits in the shape of CIFAR-10: each point 4 x 4 times, and grey."""
+    """Return scikit-learn's digits in the shape of CIFAR-10: each pixel 4 x 4 times, in grey."""
     parts = []
     for part in digits():
         images, labels = part.tensors
-        # They come normalised; all that counts is that they fit into bytes.
+        # They are normalised; rescale them to bytes.
         low, high = images.min(), images.max()
         grey = ((images - low) / (high - low) * 255).round().to(torch.uint8)
         large = grey.repeat_interleave(4, dim=2).repeat_interleave(4, dim=3)
@@ -63,17 +63,13 @@ def upscaled_digits() -> Pictures:
 
 def _describe(name: str, train: TensorDataset, test: TensorDataset) -> Pictures:
     pixels = train.tensors[0].transpose(0, 1).flatten(1)
-    # From the counts of the 256 values: exact, and without a copy of the pictures as floats.
+    # Computed from the counts of the 256 values: exact, and without a float copy of the pictures.
     counts = torch.stack([torch.bincount(channel, minlength=256) for channel in pixels]).double()
     values = torch.arange(256, dtype=torch.float64)
     total = counts.sum(dim=1)
     mean = counts @ values / total
     deviation = (counts @ values.square() / total - mean.square()).clamp(min=1e-12).sqrt()
     return Pictures(name, train, test, tuple(mean.tolist()), tuple(deviation.tolist()))
-
-
-def _read_folder(folder: Path) -> list[Any]:
-    return [*_read_batches(folder, _BATCHES), *_read_batches(folder, ("test_batch",))]
 
 
 def _read_batches(folder: Path, names: Sequence[str]) -> tuple[Bytes, Any]:
@@ -90,14 +86,14 @@ def _read_batches(folder: Path, names: Sequence[str]) -> tuple[Bytes, Any]:
     return pictures.transpose(0, 2, 3, 1), labels
 
 
-def _read_npz(file: Path) -> list[Any]:
+def _read_npz(file: Path) -> list[tuple[Bytes, Any]]:
     try:
         with np.load(file, allow_pickle=False) as archive:
             missing = [name for name in _ARRAYS if name not in archive]
             if missing:
                 rule = f"must have {', '.join(_ARRAYS)}"
                 raise DataFileError(f"{file}: {rule}, got none of {', '.join(missing)}")
-            return [archive[name] for name in _ARRAYS]
+            return [(archive[f"x_{part}"], archive[f"y_{part}"]) for part in ("train", "test")]
     except OSError as error:
         raise DataFileError(f"{file}: cannot be read: {error.strerror or error}") from error
     except DataFileError:

@@ -1,4 +1,4 @@
-"""Workloads by name, in the short form of command lines.
+"""Workloads by name, in the short form used on command lines.
 
 >>> make_workload("svm:seed=1").name
 'svm-synthetic'
@@ -37,7 +37,7 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 def make_workload(spec: str, path: str | None = None) -> Workload:
     """Make a workload from its short form: ``name[:setting=value,...]``.
 
-    A `path` given apart may have commas in it.
+    A `path` given as an argument may contain commas.
     """
     name, settings = parse_spec(spec)
     if name not in WORKLOADS:
@@ -84,7 +84,7 @@ def _resnet32(
 
 
 def _inception_v3(path: str = "", norm: str = "batch", dtype: str = "float32") -> Classification:
-    # Cluster-A has its measured times; a net of its size would take minutes for one gradient here.
+    # Cluster-A has the measured times; a net of that size would take minutes for one gradient.
     make_norm = _one_of("norm", NORMS, norm)
     name = "inception_v3 (gradients of small_inception)"
     return _on_pictures(name, lambda: small_inception(make_norm), path, dtype)

@@ -1,4 +1,4 @@
-"""Unpickling what comes from elsewhere: arrays, texts, numbers and containers, and nothing else."""
+"""Loads untrusted pickles: arrays, texts, numbers and containers, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from evenstep.errors import DataFileError
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """Make bytes as Python 3 writes them for Python 2, and in no other way."""
+    """Return bytes written in the form that Python 3 uses for Python 2, and no other."""
     if encoding not in ("latin1", "latin-1"):
         raise pickle.UnpicklingError(f"it asks for the encoding {encoding!r}")
     return text.encode("latin1")
 
 
 class _DType:
-    """The type of an array's elements: a plain one, of which a pickle says only the byte order.
+    """A plain element type, of which a pickle may set only the byte order.
 
-    Numpy's own takes whatever state a pickle has for it, and believes that some bytes are objects.
+    Numpy's own dtype accepts any state from a pickle, and would treat bytes as object pointers.
     """
 
     def __init__(self, code: str | bytes, align: bool = False, copy: bool = True) -> None:
@@ -37,7 +37,7 @@ class _DType:
 
 
 class _Array(np.ndarray[Any, Any]):
-    """An array that is filled with bytes, and with nothing else."""
+    """An array that can only be filled with bytes."""
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         version, shape, kind, is_fortran, content = state
@@ -47,7 +47,7 @@ class _Array(np.ndarray[Any, Any]):
 
 
 def _reconstruct(kind: object, shape: object, code: object) -> _Array:
-    """Make an array that is empty until its state comes, as numpy's pickles begin."""
+    """Make an empty array, which `__setstate__` fills: the start of numpy's pickles."""
     return _Array(0, np.uint8)
 
 
@@ -59,14 +59,14 @@ def _frombuffer(content: Any, kind: _DType, shape: Any, order: Any) -> Any:
     return np.frombuffer(content, kind.dtype).reshape(shape, order=order)
 
 
-# What numpy puts arrays together with has moved between its versions, and a file may be of any.
+# Numpy's constructors have moved between versions, and a file may come from any of them.
 _MAKERS = {
     ("multiarray", "_reconstruct"): _reconstruct,
     ("multiarray", "scalar"): _scalar,
     ("numeric", "_frombuffer"): _frombuffer,
 }
 _ALLOWED: dict[tuple[str, str], Any] = {
-    # Only named, as what `_reconstruct` is to make: nobody can call a text.
+    # Only an argument of `_reconstruct`: a text cannot be called.
     ("numpy", "ndarray"): "ndarray",
     ("numpy", "dtype"): _DType,
     ("_codecs", "encode"): _encode,
@@ -86,9 +86,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def load_pickle(path: Path) -> Any:
-    """Load a pickle of Python 2 or 3 without letting it run anything.
+    """Load a pickle of Python 2 or 3 without running any code from it.
 
-    Texts of Python 2 come back as bytes. Raises DataFileError for a pickle of anything but arrays
+    Python 2 texts are returned as bytes. Raises DataFileError for a pickle of anything but arrays
     and plain containers.
     """
     try:
@@ -96,7 +96,7 @@ def load_pickle(path: Path) -> Any:
             return _Unpickler(file, encoding="bytes").load()
     except OSError as error:
         raise DataFileError(f"{path}: cannot be read: {error.strerror}") from error
-    # A damaged pickle can make the parts that it is put together from raise anything.
+    # A damaged pickle can make the allowed constructors raise any exception.
     except Exception as error:
         raise DataFileError(
             f"{path}: must be a pickle of arrays, texts, numbers, lists and dicts: {error}"

@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from evenstep.core import Bools, Floats, Ints
+from evenstep.core import Bools, Ints
 from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.simulator.workloads.svmlight import SparseRows, read_svmlight
 from evenstep.simulator.workloads.workload import Evaluation
 
 _TEST_SHARE = 0.2
-"""Of a file that comes without one for testing."""
+"""Share of the samples used for testing if there is no test file."""
 
 
 class LinearMargin(nn.Module):
-    """The signed distance of samples from a plane; a row of weights per feature."""
+    """Computes the signed distance of samples from a plane; one row of weights per feature."""
 
     def __init__(self, num_features: int, dtype: torch.dtype) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class LinearMargin(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class SparseSamples:
-    """Rows, and of each whether it is of the second class."""
+    """Rows, and whether each belongs to the second class."""
 
     rows: SparseRows
     is_second: Bools
@@ -54,10 +54,10 @@ class SparseSamples:
 
 @dataclass(frozen=True, eq=False)
 class LinearSvm:
-    """Two classes told apart by a plane, trained by the hinge loss.
+    """Separates two classes by a plane, trained with the hinge loss.
 
-    Features are those that occur in the training samples, whatever their largest index is; the
-    model begins at zero, whatever the seed: the problem is convex.
+    Features are those that occur in the training samples, regardless of the largest index. The
+    model starts at zero for every seed: the problem is convex.
     """
 
     name: str
@@ -65,7 +65,7 @@ class LinearSvm:
     test: SparseSamples
     num_features: int
     l2: float = 1e-4
-    """Half of this times the square of the weights is added to the loss."""
+    """Half of this times the squared weights is added to the loss."""
     dtype: torch.dtype = torch.float32
 
     @property
@@ -104,10 +104,10 @@ def linear_svm(
     seed: int = 0,
     dtype: torch.dtype = torch.float32,
 ) -> LinearSvm:
-    """Return the workload on an svmlight file, or on synthetic samples where none is given.
+    """Return the workload on an svmlight file, or on synthetic samples without a path.
 
-    Without a file for testing, a fifth of the samples is set apart for it, by the seed. `rows`
-    reads only the beginning of the files.
+    Without a test file, a fifth of the samples, chosen by the seed, is set apart for testing.
+    `rows` limits how many rows of each file are read.
     """
     if test and not path:
         raise InvalidSetting(f"test must come with a path to train on, got {test!r} alone")
@@ -118,7 +118,7 @@ def linear_svm(
 
 
 def _set_apart(samples: SparseSamples, seed: int, name: str) -> tuple[SparseSamples, SparseSamples]:
-    """Return the samples to train on and those to test with."""
+    """Return the training and the test samples."""
     order = np.random.default_rng(seed).permutation(len(samples.rows))
     cut = max(1, round(_TEST_SHARE * len(order)))
     if cut == len(order):
@@ -146,20 +146,15 @@ def _assemble(
 
 def _read(path: str, most_rows: int | None) -> SparseSamples:
     rows, labels = read_svmlight(Path(path), most_rows)
-    return SparseSamples(rows, _is_second(labels, path))
-
-
-def _is_second(labels: Floats, path: str) -> Bools:
     classes = np.unique(labels)
     if len(classes) != 2:
         shown = ", ".join(f"{label:g}" for label in classes[:5])
         raise DataFileError(f"{path}: there must be two classes, got {len(classes)}: {shown}")
-    is_second: Bools = labels == classes[1]
-    return is_second
+    return SparseSamples(rows, labels == classes[1])
 
 
 def synthetic(seed: int, num_samples: int = 5000, num_features: int = 500) -> SparseSamples:
-    """Draw samples with few values, of features that are more and less common, 5 % mislabelled.
+    """Draw sparse samples with common and rare features, 5 % of them mislabelled.
 
     >>> len(synthetic(seed=0).rows)
     5000

@@ -1,4 +1,4 @@
-"""Svmlight files: a label and ``index:value`` pairs per line, as LIBSVM's data sets come."""
+"""Svmlight files: a label and ``index:value`` pairs per line, the format of LIBSVM's data sets."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from evenstep.errors import DataFileError
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Samples of which only the values that are not zero are stored, row behind row."""
+    """Samples stored as their nonzero values, row after row."""
 
     starts: Ints
-    """Where each row begins, and where the last one ends."""
+    """The start of each row, and the end of the last one."""
     features: Ints
-    """The feature that each value belongs to."""
+    """The feature of each value."""
     values: Floats
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
     def take(self, rows: Ints) -> SparseRows:
-        """Return some of the rows, in the order asked for.
+        """Return some of the rows, in the given order.
 
         >>> rows = SparseRows(np.array([0, 2, 3]), np.array([4, 7, 5]), np.array([0.5, 1.0, 2.0]))
         >>> rows.take(np.array([1, 0])).features
@@ -42,7 +42,7 @@ class SparseRows:
         return SparseRows(starts, self.features[entries], self.values[entries])
 
     def renumber(self, known: Ints) -> SparseRows:
-        """Number features by their position among the known ones, and leave out all others.
+        """Number features by their position in `known`, and drop all others.
 
         >>> rows = SparseRows(np.array([0, 2, 3]), np.array([4, 7, 5]), np.array([0.5, 1.0, 2.0]))
         >>> rows.renumber(known=np.array([5, 7])).features
@@ -55,9 +55,9 @@ class SparseRows:
 
 
 def read_svmlight(path: Path, most_rows: int | None = None) -> tuple[SparseRows, Floats]:
-    """Read the rows and labels of a file, gzipped or not, or of the beginning of it.
+    """Read the rows and labels of a file, gzipped or not; at most `most_rows` of them.
 
-    Raises DataFileError with the place of the first mistake:
+    Raises DataFileError with the line of the first mistake:
     ``a9a:17: an entry must be index:value, got '5:x'``.
     """
     labels: list[float] = []

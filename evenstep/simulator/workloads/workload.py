@@ -1,4 +1,4 @@
-"""A workload: a model, the samples to train it on, and how good it is by now."""
+"""The interface of workloads: a model, its training samples, and its evaluation."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from evenstep.core import Ints
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How good a model is on the samples kept for testing."""
+    """The quality of a model on the test samples."""
 
     loss: float
     accuracy: float
-    """The share of samples told right, 0..1."""
+    """The share of correctly classified samples, 0..1."""
 
 
 class Workload(Protocol):
-    """What is trained. It holds no state of a run: one object serves any number of them.
+    """A model with data. It holds no state of a run: one object serves any number of runs.
 
-    Samples go by their position in the training data, 0 to `num_samples` - 1. The same samples
-    have the same loss whoever asks, so that an engine can deal them out as it likes.
+    Samples are identified by their position in the training data, 0 to `num_samples` - 1. The loss
+    of given samples is the same on every worker, so an engine can assign them freely.
     """
 
     @property
@@ -32,20 +32,20 @@ class Workload(Protocol):
 
     @property
     def num_samples(self) -> int:
-        """How many samples there are to train on."""
+        """Number of training samples."""
         ...
 
     @property
     def labels(self) -> Ints:
-        """The class of each training sample, for partitions that are skewed by it."""
+        """The class of each training sample, for partitions skewed by class."""
         ...
 
     def make_model(self, seed: int) -> nn.Module:
-        """Make the model with parameters that depend on nothing but the seed."""
+        """Make the model with parameters that depend only on the seed."""
         ...
 
     def loss(self, model: nn.Module, samples: Ints) -> torch.Tensor:
-        """Return the mean loss over training samples, ready to go back from."""
+        """Return the mean loss over training samples, ready for backward()."""
         ...
 
     def evaluate(self, model: nn.Module) -> Evaluation:
@@ -54,7 +54,7 @@ class Workload(Protocol):
 
 
 def gradients(workload: Workload, model: nn.Module, samples: Ints) -> list[torch.Tensor]:
-    """Return the gradient of the mean loss over samples, a tensor for each parameter."""
+    """Return the gradient of the mean loss over samples, one tensor per parameter."""
     parameters = list(model.parameters())
     loss = workload.loss(model, samples)
     found = torch.autograd.grad(loss, parameters, allow_unused=True)

@@ -1,10 +1,10 @@
-"""Backups: machines of their own behind a cluster's workers, who do not notice them."""
+"""Backups: additional workers that do not affect the others."""
 
 import numpy as np
 import pytest
 
 from evenstep.errors import InvalidSetting
-from evenstep.simulator.clusters.backups import make_with_backups, usual_backups
+from evenstep.simulator.clusters.backups import default_backups, make_with_backups
 from evenstep.simulator.clusters.registry import make_cluster
 
 PARTS = ("slowdown", "communication", "noise", "cpu", "memory")
@@ -37,13 +37,13 @@ def test_backup_is_like_a_worker_with_noise_of_its_own():
 
 
 @pytest.mark.parametrize(("spec", "like"), [("A:4", "M60"), ("P", "c5.2xlarge-0")])
-def test_unless_told_it_is_like_the_worker_at_the_upper_quartile(spec, like):
-    usual, told = (
+def test_default_backup_is_like_the_worker_at_the_upper_quartile(spec, like):
+    usual, given = (
         make_with_backups(spec, 1, iterations=9),
         make_with_backups(spec, 1, like, None, 9),
     )
     sizes = np.full(usual.num_workers, 16)
-    np.testing.assert_array_equal(usual.curves.times_at(sizes), told.curves.times_at(sizes))
+    np.testing.assert_array_equal(usual.curves.times_at(sizes), given.curves.times_at(sizes))
 
 
 @pytest.mark.parametrize(("spec", "trace"), [("B", "usage"), ("B:tasks", "tasks")])
@@ -54,18 +54,18 @@ def test_cluster_b_has_its_own(spec, trace):
 
 
 def test_number_follows_the_workers():
-    assert [usual_backups(n) for n in (1, 4, 16, 32, 96)] == [1, 1, 1, 2, 6]
+    assert [default_backups(n) for n in (1, 4, 16, 32, 96)] == [1, 1, 1, 2, 6]
 
 
 MISTAKES = {
     "none": (("A:4", 0), "backups must be >= 1, got 0"),
-    "like whom": (
+    "unknown worker": (
         ("A:4", 1, "P100"),
         "backups must be like one of the workers (V100, M60, K80, K520), got 'P100'",
     ),
     "like, of Cluster-B": (
         ("B", 2, "m4.xlarge"),
-        "backups of Cluster-B are its own, like none, got 'm4.xlarge'",
+        "like must not be given for Cluster-B, got 'm4.xlarge'",
     ),
     "twice of Cluster-B": (
         ("B:tasks,backups=1", 2),
@@ -76,7 +76,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("args", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_mistake_is_told(args, message):
+def test_invalid_settings_are_refused(args, message):
     with pytest.raises(InvalidSetting) as error:
         make_with_backups(*args)
     assert str(error.value) == message

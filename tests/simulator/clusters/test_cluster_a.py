@@ -1,4 +1,4 @@
-"""Cluster-A: the shapes of the paper's Fig. 4 are in its curves, and what they lead to."""
+"""Cluster-A: its curves have the shapes of the paper's Fig. 4."""
 
 import numpy as np
 import pytest
@@ -79,7 +79,7 @@ def test_balancing_beats_equal_batches(workers, model):
     assert cluster.expected_times(best, at).max() < 0.6 * cluster.expected_times(even, at).max()
 
 
-def test_a_degraded_line_takes_four_times_as_long_and_only_to_the_m60s():
+def test_degraded_communication_takes_four_times_as_long_on_the_m60s_only():
     cluster = ClusterA(4, degrade_at=150).make(noisy=False)
     before, after = (cluster.conditions(k, now=0.0).communication for k in (149, 150))
     # 23.8 million parameters of 4 bytes, there and back, at 10 Gbps.
@@ -88,7 +88,7 @@ def test_a_degraded_line_takes_four_times_as_long_and_only_to_the_m60s():
     assert cluster.changes_at == 150
 
 
-def test_the_name_says_whose_times_they_are():
+def test_the_name_contains_the_measured_model():
     assert [ClusterA(model=model).make().name for model in MODELS] == [
         "Cluster-A, inception_v3 (times of InceptionV3 at 256 px)",
         "Cluster-A, resnet32 (times of ResNet18 at 32 px)",
@@ -114,7 +114,7 @@ def test_seeds_and_noise():
         ({"degrade_at": 1.5}, "degrade_at of Cluster-A must be an integer, got 1.5"),
     ],
 )
-def test_what_is_not_there_is_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(InvalidSetting) as caught:
         ClusterA(**settings)
     assert str(caught.value) == message

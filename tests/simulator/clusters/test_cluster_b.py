@@ -19,13 +19,13 @@ def test_workers_are_those_of_the_papers_table_and_two_backups():
     assert len({row["machine_id"] for row in rows}) == 34
 
 
-def test_backups_stand_behind_the_others():
+def test_backups_come_after_the_others():
     without, with_two = ClusterB().make(), ClusterB(backups=2).make()
     assert with_two.workers == [*without.workers, "backup-0", "backup-1"]
     assert (without.total, with_two.total) == (32 * 128, 34 * 128)
 
 
-def test_usage_levels_last_five_minutes_and_the_hour_begins_anew():
+def test_usage_levels_last_five_minutes_and_the_hour_repeats():
     cluster = ClusterB().make(noisy=False)
     first, still, later = (cluster.conditions(0, now).cpu for now in (0.0, 299.0, 300.0))
     assert (first == still).all()
@@ -54,7 +54,7 @@ def test_tasks_leave_what_they_do_not_take(worker):
 
 
 def test_the_two_hours_are_never_joined():
-    # Each has its own length, after which it begins anew, and neither goes on in the other.
+    # Each has its own length, after which it repeats, and neither continues in the other.
     assert {TRACES["usage"](w).repeat for w in ("m4.xlarge", "backup-0")} == {3600.0}
     assert {TRACES["tasks"](w).repeat for w in ("m4.xlarge", "backup-0")} == {5011.0}
     assert usage_trace("m4.xlarge").at[-1] == 3300
@@ -76,7 +76,7 @@ def test_balancing_beats_equal_batches(trace):
         ({"backups": 3}, "backups of Cluster-B must be 0 to 2, got 3"),
     ],
 )
-def test_what_is_not_there_is_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(InvalidSetting) as caught:
         ClusterB(**settings)
     assert str(caught.value) == message

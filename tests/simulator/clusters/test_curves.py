@@ -44,16 +44,16 @@ def test_table_is_flat_before_its_first_point():
     np.testing.assert_allclose(times_of(table([(16, 0.1), (32, 0.2)]), [0, 1, 15]), 0.1)
 
 
-def test_table_may_begin_at_nothing():
+def test_table_may_start_at_zero():
     np.testing.assert_allclose(times_of(table([(0, 0.0), (10, 0.5)]), [0, 1, 10]), [0, 0.05, 0.5])
 
 
-def test_table_goes_on_as_steeply_as_it_ended():
+def test_table_is_extended_with_its_last_slope():
     times = times_of(table([(16, 0.1), (32, 0.2), (64, 0.8)]), [64, 96])
     np.testing.assert_allclose(times, [0.8, 1.4])
 
 
-def test_table_that_ends_level_goes_on_with_its_average_slope():
+def test_table_that_ends_level_is_extended_with_its_average_slope():
     times = times_of(table([(10, 0.1), (20, 0.3), (30, 0.3)]), [30, 40])
     np.testing.assert_allclose(times, [0.3, 0.4])
 
@@ -116,7 +116,7 @@ def test_largest_within_is_the_inverse_of_times_at(points):
         (lambda: table([(1, 1), (2, 0.5)]), "seconds must rise, got none above the first 1"),
     ],
 )
-def test_a_curve_that_cannot_be_is_refused(make, message):
+def test_an_invalid_curve_is_refused(make, message):
     with pytest.raises(InvalidSetting) as caught:
         make()
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""The cluster files in the documentation and among the examples are good ones."""
+"""The cluster files in the documentation and the examples are valid."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ def write_tables(folder):
 
 
 def check_runs(cluster):
-    """Ask for what a run asks for, at its beginning and at its end."""
+    """Evaluate a cluster at the beginning and at the end of a run."""
     for iteration in (0, cluster.iterations - 1):
         at = cluster.conditions(iteration, now=0.0)
         optimum = cluster.optimum(at)
@@ -51,7 +51,7 @@ def test_there_are_examples_to_test():
     assert [path.stem for path in EXAMPLES] == ["mixed_gpus", "shared_cpus"]
 
 
-def test_the_documented_mistakes_are_said_like_that(tmp_path, monkeypatch):
+def test_the_documented_messages_are_real(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("gpu.csv").write_text("batch_size,seconds\n1,0.1\n2,0.1\n3,0.1\n4,0.1\n5,0.1\n6,-0.2\n")
     Path("cluster.toml").write_text(

@@ -1,4 +1,4 @@
-"""Cluster files: what a good one means, and what is said of every mistake in a bad one."""
+"""Cluster files: the meaning of a valid one, and the message for every mistake."""
 
 import errno
 import os
@@ -143,13 +143,13 @@ def test_seeds_decide_the_noise_and_nothing_else_does(good):
     assert good(seed=1, noisy=False).conditions(7, now=0.0).noise.tolist() == [1] * 5
 
 
-def test_iterations_given_go_before_those_of_the_file(good):
+def test_iterations_given_override_those_of_the_file(good):
     assert good(iterations=50).iterations == 50
     with pytest.raises(InvalidSetting, match=r"iterations .*>= 1, got 0$"):
         good(iterations=0)
 
 
-def test_what_is_not_given_has_its_default(load):
+def test_missing_keys_have_defaults(load):
     cluster = load(TOP + WORKER)
     assert (cluster.name, cluster.workers, cluster.total) == ("cluster", ["w"], 32)
     assert (cluster.iterations, cluster.score_from, cluster.changes_at) == (500, 0, None)
@@ -158,7 +158,7 @@ def test_what_is_not_given_has_its_default(load):
     assert (at.communication.item(), at.noise.item(), at.cpu.item()) == (0, 1, 1)
 
 
-def test_csv_files_are_sought_beside_the_cluster_file(tmp_path):
+def test_csv_files_are_relative_to_the_cluster_file(tmp_path):
     folder = tmp_path / "elsewhere"
     (folder / "measured").mkdir(parents=True)
     (folder / "measured" / "gpu.csv").write_text(GPU_CSV)
@@ -289,7 +289,7 @@ OF_WORKERS = [
     (worker("table = 3"), "7: workers[1].table must be a text of printable characters, got 3"),
     (
         worker("table = 'gone.csv'"),
-        "7: workers[1].table must name a file that is there, got 'gone.csv'",
+        "7: workers[1].table must name an existing file, got 'gone.csv'",
     ),
     (worker("table = []"), "7: workers[1].table: a table must have at least 2 rows, got 0"),
     (
@@ -347,7 +347,7 @@ OF_WORKERS = [
     ),
     (
         worker("speed = 1", "trace = 'gone.csv'"),
-        "8: workers[1].trace.file must name a file that is there, got 'gone.csv'",
+        "8: workers[1].trace.file must name an existing file, got 'gone.csv'",
     ),
     (
         worker("speed = 1", "swap = {strength = 2}"),
@@ -532,7 +532,7 @@ def test_a_syntax_error_is_reported_with_its_line(mistakes):
 
 
 @pytest.mark.parametrize("name", ["cluster.toml", "gpu.csv"])
-def test_a_file_that_is_no_text_is_reported(load, tmp_path, name):
+def test_a_binary_file_is_reported(load, tmp_path, name):
     (tmp_path / "gpu.csv").write_text(GPU_CSV)
     (tmp_path / "cluster.toml").write_text(worker("table = 'gpu.csv'"))
     (tmp_path / name).write_bytes(b"# one\n\xff\xfe\n")

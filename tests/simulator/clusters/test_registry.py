@@ -1,4 +1,4 @@
-"""Clusters in short form: one way to all of them, and what it refuses."""
+"""Clusters in short form: valid and invalid ones."""
 
 from pathlib import Path
 
@@ -37,12 +37,12 @@ def test_the_first_setting_needs_no_name(spec, same):
     assert (one.name, one.workers) == (other.name, other.workers)
 
 
-def test_a_number_of_workers_may_be_given_apart():
+def test_a_number_of_workers_may_be_given_as_an_argument():
     assert make_cluster("A", num_workers=12).num_workers == 12
     assert make_cluster("A:4", num_workers=4).num_workers == 4
 
 
-def test_cluster_a_has_the_times_of_what_is_trained_where_it_knows_them():
+def test_cluster_a_has_the_times_of_the_trained_model_if_it_knows_them():
     assert make_cluster("A", model="resnet32").name.startswith("Cluster-A, resnet32")
     assert make_cluster("A:model=cifarnet", model="resnet32").name.startswith("Cluster-A, cifarnet")
     assert make_cluster("A", model="svm").name.startswith("Cluster-A, inception_v3")
@@ -79,7 +79,7 @@ def test_cluster_a_has_the_times_of_what_is_trained_where_it_knows_them():
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused(settings, message):
+def test_invalid_short_forms_are_refused(settings, message):
     with pytest.raises(InvalidSetting) as caught:
         make_cluster(**settings)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""The built-in scenarios: the paper's optimum, and what algorithms.md says of them."""
+"""The built-in scenarios: the paper's optimum, and their documented properties."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_cpu_scenarios_have_the_workers_of_cluster_b():
     assert (cluster.total, cluster.score_from, cluster.policy) == (4096, 500, "proportional")
 
 
-def test_every_policy_of_a_run_meets_the_same_noise():
+def test_every_policy_of_a_run_has_the_same_noise():
     for name in SCENARIOS:
         first, again = (make_scenario(name, iterations=3, seed=5) for _ in range(2))
         for k in range(3):
@@ -86,7 +86,7 @@ def test_worker_names_are_unique(name):
         ({"name": "P", "iterations": 0}, "the number of iterations must be >= 1, got 0"),
     ],
 )
-def test_a_scenario_that_is_not_there_is_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(InvalidSetting) as caught:
         make_scenario(**settings)
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""The environment written down in advance: noise, traces and changes."""
+"""The scheduled environment: noise, traces and changes."""
 
 import numpy as np
 import pytest
@@ -53,7 +53,7 @@ def test_a_change_leaves_what_it_does_not_name():
     assert (at.slowdown.item(), at.communication.item()) == (2.0, 0.5)
 
 
-def test_a_trace_level_holds_until_the_next_and_the_last_goes_on():
+def test_a_trace_level_holds_until_the_next_and_the_last_stays():
     busy = trace([0, 10, 20], cpu=[1.0, 0.5, 0.8], memory=[1, 1, 1])
     assert [cpu_at(busy, k) for k in (0, 9, 10, 19, 20, 999)] == [1, 1, 0.5, 0.5, 0.8, 0.8]
 
@@ -92,7 +92,7 @@ def test_a_change_and_a_trace_multiply():
     assert environment.conditions(0, 0.0).slowdown.tolist() == [3.0]
 
 
-def test_conditions_are_the_same_whoever_asked_before():
+def test_conditions_do_not_depend_on_earlier_calls():
     noise = Noise.of([WorkerNoise(0.1, 0.2)] * 5, seed=3)
     environment = Scheduled(np.zeros(5), noise, [Change(2, np.array([1]), slowdown=2.0)])
     first = environment.conditions(4, 0.0)
@@ -163,7 +163,7 @@ def test_noise_differs_between_seeds_and_iterations():
         (lambda: Swap(strength=-1.0), "strength must be finite and >= 0, got -1.0"),
     ],
 )
-def test_an_environment_that_cannot_be_is_refused(make, message):
+def test_an_invalid_environment_is_refused(make, message):
     with pytest.raises(InvalidSetting) as caught:
         make()
     assert str(caught.value) == message

@@ -1,4 +1,4 @@
-"""The tables of the package are those that the script makes from the full data."""
+"""The tables of the package equal those that the script makes from the full data."""
 
 import os
 import subprocess

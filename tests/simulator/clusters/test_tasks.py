@@ -21,7 +21,7 @@ def run(load, num_workers=64, iterations=1000, seed=0):
 
 
 def test_as_many_tasks_are_alive_on_average_as_the_load_says():
-    # Tasks that all take just above 5 % of the CPU let themselves be counted.
+    # Tasks that all take just above 5 % of the CPU can be counted.
     load = TaskLoad(tasks=1.5, largest_cpu=0.0500001, sigma=0, spike_probability=0)
     alive = (1 - run(load, num_workers=400).cpu) / 0.05
     assert abs(alive[0].mean() - 1.5) < 0.2

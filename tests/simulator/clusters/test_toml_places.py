@@ -1,4 +1,4 @@
-"""The scanner that knows the line of everything in a TOML text."""
+"""The scanner that finds the line of every key in a TOML text."""
 
 import sys
 

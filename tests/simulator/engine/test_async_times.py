@@ -1,4 +1,4 @@
-"""Times of workers that are each in an iteration of their own."""
+"""Times of asynchronous workers, each in its times iteration."""
 
 from dataclasses import replace
 
@@ -16,18 +16,18 @@ from tests.simulator.engine.test_staleness import cluster_of
 def test_each_worker_has_the_time_of_its_own_iteration():
     cluster = make_scenario("G", num_workers=4, iterations=20, seed=1)
     sizes = np.array([50, 40, 30, 8])
-    own = AsyncTimes(cluster, sizes)
+    times = AsyncTimes(cluster, sizes)
     for iteration, worker in [(0, 0), (7, 0), (0, 3), (0, 1), (7, 2), (0, 2)]:
         expected = cluster.times(sizes, cluster.conditions(iteration, now=0.0))[worker]
-        assert own.time(worker, iteration, now=99.0) == expected
+        assert times.time(worker, iteration, now=99.0) == expected
 
 
-def test_what_all_workers_have_asked_for_is_forgotten():
-    own = AsyncTimes(make_scenario("G", num_workers=4, iterations=20), np.full(4, 32))
+def test_times_that_all_workers_have_read_are_dropped():
+    times = AsyncTimes(make_scenario("G", num_workers=4, iterations=20), np.full(4, 32))
     for worker in range(4):
-        own.time(worker, 0, now=0.0)
-    own.time(0, 1, now=0.0)
-    assert list(own._kept) == list(own._asked) == [1]
+        times.time(worker, 0, now=0.0)
+    times.time(0, 1, now=0.0)
+    assert list(times._cached) == list(times._num_reads) == [1]
 
 
 def test_change_meets_each_worker_in_its_own_iteration():

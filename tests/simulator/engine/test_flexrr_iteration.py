@@ -1,4 +1,4 @@
-"""FlexRR within an iteration: samples change hands, the total does not."""
+"""FlexRR within an iteration: samples move, and the total stays."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from evenstep.simulator.clusters.curves import Curves, linear
 from evenstep.simulator.clusters.noise import QUIET, Noise
 from evenstep.simulator.clusters.scenarios import make_scenario
 from evenstep.simulator.clusters.scheduled import Scheduled
-from evenstep.simulator.engine.flexrr_iteration import sequential, share_out
+from evenstep.simulator.engine.flexrr_iteration import run_iteration, sequential
 from evenstep.simulator.schemes import FlexRR
 
 
@@ -31,7 +31,7 @@ def cluster_of(*speeds, communication=0.0):
 def shared(cluster, **settings):
     scheme = FlexRR(cluster.num_workers, **{"monitoring": 0.0, "moving": 0.0, **settings})
     sizes = np.full(cluster.num_workers, cluster.total // cluster.num_workers)
-    return share_out(scheme, cluster, sizes, cluster.conditions(0, now=0.0))
+    return run_iteration(scheme, cluster, sizes, cluster.conditions(0, now=0.0))
 
 
 def test_two_workers_end_together_up_to_a_sample():
@@ -75,12 +75,12 @@ def test_communication_that_is_overlapped_counts_only_where_it_is_longer():
 
 @pytest.mark.parametrize("scenario", ["G", "P", "M", "identical"])
 @pytest.mark.parametrize("seed", range(3))
-def test_total_is_kept_and_nobody_beats_the_sum_of_speeds(scenario, seed):
+def test_total_is_kept_and_no_run_beats_the_sum_of_speeds(scenario, seed):
     cluster = make_scenario(scenario, num_workers=8, iterations=5, seed=seed)
     at = cluster.conditions(0, now=0.0)
     sizes = np.full(8, cluster.total // 8)
     scheme = FlexRR(8, monitoring=0.0, moving=0.0)
-    final, times = share_out(scheme, cluster, sizes, at)
+    final, times = run_iteration(scheme, cluster, sizes, at)
     assert final.sum() == cluster.total
     assert (final >= 0).all()
     own = sequential(cluster).times(sizes, at) - at.communication * at.noise

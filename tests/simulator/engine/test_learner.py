@@ -14,7 +14,7 @@ from evenstep.simulator.engine.experiment import Experiment
 from evenstep.simulator.engine.learner import WorkloadLearner
 from evenstep.simulator.engine.optimizers import make_optimizer
 from evenstep.simulator.engine.run import Run
-from evenstep.simulator.engine.samples import OwnStreams
+from evenstep.simulator.engine.samples import WorkerStreams
 from evenstep.simulator.engine.simulation import Setup
 from evenstep.simulator.engine.virtual import VirtualEngine
 from evenstep.simulator.schemes import make_scheme
@@ -37,7 +37,7 @@ def train(
     samples=None,
     **how,
 ):
-    """Train; return the run and the parameters it ends with."""
+    """Train; return the run and the final parameters."""
     setup = Setup.of(cluster, policy, None, 0)
     experiment = Experiment(scheme, setup, optimizer, **how)
     run = experiment.start(cluster, workload, samples)
@@ -90,7 +90,7 @@ def test_ssp_with_bound_one_gives_the_parameters_of_bsp():
 
     def parameters(scheme):
         partitions = np.split(np.arange(EXACT.num_samples), 4)
-        return train(scheme, samples=OwnStreams.of_partitions(partitions, seed=0))[1]
+        return train(scheme, samples=WorkerStreams.of_partitions(partitions, seed=0))[1]
 
     assert difference(parameters("ssp:bound=1"), parameters("bsp")) < 1e-10
     assert difference(parameters("ssp:bound=2"), parameters("bsp")) > 1e-4
@@ -139,7 +139,7 @@ def test_run_stops_where_the_target_is_reached():
     assert [point.updates for point in points] == list(range(5, len(seen) + 1, 5))
     assert [point.evaluation.accuracy >= 0.8 for point in points[-2:]] == [False, True]
     assert run.reached(0.8) == points[-1]
-    # And it can go on from there.
+    # And it can continue from there.
     assert next(run.advance(updates=1)).updates == len(seen) + 1
 
 

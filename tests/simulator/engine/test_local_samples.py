@@ -37,7 +37,7 @@ def train(samples, updates, setup=STATIC, on=CLUSTER, scheme="bsp", **how):
 
 
 class Watched:
-    """Remembers what was dealt to whom in which iteration."""
+    """Records the samples dealt to each worker in each iteration."""
 
     def __init__(self, samples):
         self._deal = samples.deal
@@ -78,7 +78,7 @@ def test_each_sample_of_a_partition_is_used_once_in_a_traversal():
     assert samples.migrations == []
 
 
-def test_samples_move_once_the_gap_is_exceeded_and_everything_begins_anew():
+def test_samples_move_once_the_gap_is_exceeded_and_counting_restarts():
     samples = local(rule=MigrationRule())
     watched = Watched(samples)
     before = samples.partitions
@@ -132,7 +132,7 @@ def test_with_a_policy_that_learns_the_sizes_in_noise_few_more_samples_move():
 
 
 def test_migration_takes_effect_for_all_at_the_first_boundary_after_its_last_sample():
-    """The line of the fastest carries 5 s of samples, and iterations take 1 s."""
+    """The transfers of the fastest worker take 5 s, and iterations take 1 s."""
     plain = local(rule=MigrationRule())
     train(plain, updates=60)
     (at_once,) = plain.migrations
@@ -149,12 +149,12 @@ def test_migration_takes_effect_for_all_at_the_first_boundary_after_its_last_sam
     for worker in range(5):
         assert is_traversals(watched.of(worker, last=first), before[worker])
         assert is_traversals(watched.of(worker, first=first), slow.partitions[worker])
-    # As the counts went on, the plan is still the one that was decided.
+    # The counts have grown, but the plan is the one that was decided.
     assert slow.sizes.tolist() == plain.sizes.tolist()
 
 
 def test_importance_weights_give_the_gradient_of_all_samples():
-    """Worker 0 goes through its samples twice in the time of the others."""
+    """Worker 0 traverses its samples twice in the time of the others."""
     sizes = np.array([256, 512, 768])
     partitions = np.split(np.random.default_rng(0).permutation(1536), np.cumsum(sizes)[:-1])
     on = replace(cluster_of(1.0, 1.0, 1.0), total=1792)

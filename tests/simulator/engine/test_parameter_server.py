@@ -1,4 +1,4 @@
-"""The parameter server: its arithmetic, its shards, and what a pull promises."""
+"""The parameter server: its arithmetic, its shards, and pulls."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def test_update_is_the_mean_of_what_was_pushed_by_hand():
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_shard_goes_on_from_the_state_of_another(optimizer):
+def test_shard_continues_from_the_state_of_another(optimizer):
     first, second = (Shard(tensors(seed), make_optimizer(optimizer)) for seed in (0, 1))
 
     def train(shard, *seeds):
@@ -71,10 +71,10 @@ def test_state_stays_as_it_was():
 
 def test_model_without_buffers_has_no_shard_for_them():
     layouts = [ShardLayout.of([3, 4], num_buffers, num_shards=2) for num_buffers in (0, 1)]
-    assert [len(layout.places) for layout in layouts] == [2, 3]
+    assert [len(layout.positions) for layout in layouts] == [2, 3]
 
 
-def test_who_does_not_contribute_does_not_count():
+def test_worker_that_does_not_contribute_does_not_count():
     server = server_of([torch.zeros(1)], num_workers=3)
     server.push([torch.tensor([2.0])], weight=1.0)
     server.push([torch.tensor([4.0])], weight=1.0)
@@ -82,7 +82,7 @@ def test_who_does_not_contribute_does_not_count():
     assert server.pull()[0].tolist() == [-1.5]
 
 
-def test_push_of_its_own_is_an_update_at_the_nth_part_of_the_learning_rate():
+def test_asynchronous_push_is_an_update_at_the_nth_part_of_the_learning_rate():
     server = server_of([torch.zeros(1)], num_workers=4, synchronous=False)
     for gradient in (2.0, 4.0):
         server.push([torch.tensor([gradient])], weight=1.0)
@@ -129,7 +129,7 @@ def test_shards_give_the_same_parameters_to_the_bit(optimizer, num_shards):
     assert all(torch.equal(a, b) for a, b in zip(one, many, strict=True))
 
 
-def test_what_was_pulled_stays_and_is_shared_until_an_update():
+def test_pulled_tensors_stay_and_are_shared_until_an_update():
     server = server_of([torch.zeros(3)], num_workers=1)
     first, again = server.pull()[0], server.pull()[0]
     assert first.data_ptr() == again.data_ptr()
@@ -149,7 +149,7 @@ def test_server_does_not_change_what_it_was_made_from():
 
 def test_buffers_are_averaged_whatever_the_learning_rate():
     server = server_of([torch.zeros(1)], buffers=[torch.tensor([8.0])], num_workers=2)
-    # Workers left 6 and 2: the gradient is what the buffer has lost.
+    # Workers left 6 and 2: the gradient is the decrease of the buffer.
     server.push([torch.zeros(1), torch.tensor([2.0])], 1.5)
     server.push([torch.zeros(1), torch.tensor([6.0])], 0.5)
     server.update()

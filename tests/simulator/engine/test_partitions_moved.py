@@ -1,4 +1,4 @@
-"""How many samples move, and how many would have to: `benchmarks.partitions_moved`."""
+"""The number of samples that move, and the least possible: `benchmarks.partitions_moved`."""
 
 import numpy as np
 import pytest

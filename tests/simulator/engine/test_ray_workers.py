@@ -1,4 +1,4 @@
-"""The crew of the Ray engine, with calls that only pretend; needs no Ray."""
+"""The workers of the Ray engine, with fake calls; needs no Ray."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ TASK = WorkerTask(0, 0, np.arange(4), duration=0.0)
 
 
 class Call:
-    """A method of an actor; calling it gives a reference: the worker and what it was asked."""
+    """A method of an actor; a call returns a reference: the worker, the method and the ticket."""
 
     def __init__(self, worker, name):
         self._ref = (worker, name)
@@ -36,7 +36,7 @@ class Actor:
 
 @pytest.fixture
 def results(monkeypatch):
-    """Fill it with what comes of a reference; those without a result never come."""
+    """Results by reference, to be filled by tests; a reference without one never completes."""
     killed: list[object] = []
     results: dict[object, object] = {"killed": killed}
 
@@ -54,47 +54,47 @@ def results(monkeypatch):
     return results
 
 
-def crew_of(num_workers, restarts=1):
+def workers_of(num_workers, restarts=1):
     return RayWorkers(Actor, num_workers, RaySettings(restarts=restarts))
 
 
-def test_news_come_as_they_happen(results):
-    crew = crew_of(2)
+def test_events_are_returned_in_order(results):
+    workers = workers_of(2)
     for worker in (0, 1):
-        crew.start(worker, TASK, [])
+        workers.start(worker, TASK, [])
     results[1, "compute", 0] = WorkerDone(version=3)
-    assert crew.wait() == Finished(1, WorkerDone(version=3))
+    assert workers.wait() == Finished(1, WorkerDone(version=3))
     results[0, "compute", 0] = Gone("died")
-    before = crew.handles[0]
-    assert crew.wait() == Died(0, "died")
-    assert results["killed"] == [before] and crew.handles[0] is not before
+    before = workers.handles[0]
+    assert workers.wait() == Died(0, "died")
+    assert results["killed"] == [before] and workers.handles[0] is not before
     results[0, "ready"] = 4711
-    assert crew.wait() == Back(0)
-    assert crew.pids == {0: 4711}
+    assert workers.wait() == Back(0)
+    assert workers.pids == {0: 4711}
 
 
 def test_worker_that_says_nothing_is_ended_and_restarted(results):
-    crew = crew_of(1)
-    crew.start(0, TASK, [])
-    died = crew.wait()
+    workers = workers_of(1)
+    workers.start(0, TASK, [])
+    died = workers.wait()
     assert isinstance(died, Died) and died.worker == 0
     assert died.why.startswith("said nothing")
     # And it must not need long for coming back either.
     with pytest.raises(EngineFailed, match=r"^worker 0 .*\brestarts than 1\b"):
-        crew.wait()
+        workers.wait()
 
 
 def test_nothing_is_heard_of_an_abandoned_task(results):
-    crew = crew_of(1)
-    crew.start(0, TASK, [])
-    crew.abandon(0)
+    workers = workers_of(1)
+    workers.start(0, TASK, [])
+    workers.abandon(0)
     with pytest.raises(EngineFailed, match=r"\bworker must be left\b"):
-        crew.wait()
+        workers.wait()
 
 
 def test_error_in_the_workload_ends_the_run(results):
-    crew = crew_of(1)
-    crew.start(0, TASK, [])
+    workers = workers_of(1)
+    workers.start(0, TASK, [])
     results[0, "compute", 0] = ZeroDivisionError("in the loss")
     with pytest.raises(EngineFailed, match=r"^worker 0 .*, got: in the loss$"):
-        crew.wait()
+        workers.wait()

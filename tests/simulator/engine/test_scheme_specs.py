@@ -1,4 +1,4 @@
-"""Contenders: what a list of schemes on a command line means."""
+"""Contenders: lists of schemes on a command line."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_schemes_are_read_in_their_order():
     ]
 
 
-def test_bsp_is_always_there():
+def test_bsp_is_always_included():
     assert parse_scheme_specs("asp")[0] == parse_scheme_specs("bsp")[0] == BSP
 
 
@@ -71,7 +71,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "message"), MISTAKES.items(), ids=MISTAKES)
-def test_mistake_is_told(text, message):
+def test_invalid_lists_are_refused(text, message):
     with pytest.raises(InvalidSetting) as error:
         parse_scheme_specs(text)
     assert str(error.value) == message

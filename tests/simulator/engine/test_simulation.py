@@ -1,4 +1,4 @@
-"""The simulation: figures worked out by hand, and what must hold of any run."""
+"""The simulation: figures worked out by hand, and properties of every run."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ LAST_SPEEDS = Setup("proportional", "memoryless")
 
 
 def test_figures_of_a_tiny_cluster_by_hand():
-    """Even (20, 20) in 2 s, then (10, 30) in 1 s; nothing was known of the first speeds."""
+    """Even (20, 20) in 2 s, then (10, 30) in 1 s; the first speeds were unknown."""
     outcome = simulate(TINY, LAST_SPEEDS, 4)
     assert outcome.sizes.tolist() == [[20, 20], [10, 30], [10, 30], [10, 30]]
     np.testing.assert_allclose(outcome.times, [[2.0, 2 / 3], [1.0, 1.0], [1.0, 1.0], [1.0, 1.0]])
@@ -75,7 +75,7 @@ def test_figures_of_a_tiny_cluster_by_hand():
 def test_figures_after_a_scheduled_change_by_hand():
     figures = simulate(SWAPPED, LAST_SPEEDS, 10).figures()
     assert (figures["settle_5"], figures["settle_5_after"]) == (1, 1)
-    # 2 s at the start, 3 s when 30 samples are with who has become slow, 1 s else.
+    # 2 s at the start, 3 s when 30 samples are on the worker that became slow, 1 s otherwise.
     assert figures["waste"] == pytest.approx((1 + 2) / 10)
     assert figures["final_sizes"] == [30, 10]
 
@@ -97,7 +97,7 @@ def test_run_shorter_than_the_time_for_learning_is_scored_whole():
     assert figures["waste"] == pytest.approx(0.25)
 
 
-def test_who_never_settles_has_no_figure_for_it():
+def test_run_that_never_settles_has_no_figure_for_it():
     figures = simulate(TINY, Setup("even"), 4).figures()
     assert (figures["settle_5"], figures["settle_2"]) == (None, None)
     assert figures["waste"] == pytest.approx(1.0)
@@ -144,7 +144,7 @@ SETUPS = [
 
 @pytest.mark.parametrize("setup", SETUPS, ids=str)
 @pytest.mark.parametrize("scenario", ["G", "P", "M", "identical"])
-def test_nobody_is_faster_than_the_oracle_in_any_iteration(scenario, setup):
+def test_no_policy_is_faster_than_the_oracle_in_any_iteration(scenario, setup):
     cluster = make_scenario(scenario, num_workers=4, iterations=25, seed=2)
     outcome = simulate(cluster, setup, 25)
     bound = outcome.oracle * (1 - 1e-9)
@@ -200,7 +200,7 @@ def test_setup_is_completed_from_the_cluster():
         ([None, None, 2], None),
     ],
 )
-def test_median_takes_never_as_later_than_all(settled, median):
+def test_median_treats_none_as_infinite(settled, median):
     seeds = [{"seed": i, "settle_5": value} for i, value in enumerate(settled)]
     assert median_figures(seeds) == {"settle_5": median}
 

@@ -1,4 +1,4 @@
-"""How old gradients are under each scheme, worked out by hand."""
+"""The staleness of gradients under each scheme, worked out by hand."""
 
 from collections import Counter
 from itertools import islice
@@ -18,7 +18,7 @@ from evenstep.simulator.schemes import make_scheme
 
 
 class Even:
-    """A planner that gives everybody the same."""
+    """A planner that gives all workers the same size."""
 
     def __init__(self, cluster):
         self._sizes = np.full(cluster.num_workers, cluster.total // cluster.num_workers)
@@ -28,7 +28,7 @@ class Even:
 
 
 def cluster_of(*seconds):
-    """Make a cluster whose workers take so many seconds for any even batch of theirs."""
+    """Make a cluster whose workers take these seconds for an even batch."""
     n = len(seconds)
     return Cluster(
         name="steady",
@@ -100,7 +100,7 @@ def test_ssp_holds_the_fast_worker_until_the_slow_one_arrives():
     ]
 
 
-def test_backups_are_dropped_in_every_iteration_and_start_anew():
+def test_backups_are_dropped_in_every_iteration_and_start_again():
     engine = engine_of("bsp:backups=2", 4.0, 1.0, 3.0, 2.0)
     arrivals = list(islice(engine.arrivals(), 6))
     assert [(a.worker, a.iteration, a.start, a.end) for a in arrivals] == [
@@ -143,7 +143,7 @@ def test_time_per_gradient_counts_those_that_were_used():
 
 
 def test_worker_may_get_further_than_the_run_is_long():
-    """The conditions of a scenario are drawn for a number of iterations, and begin again then."""
+    """The conditions of a scenario are drawn for a number of iterations, and then repeat."""
     cluster = make_scenario("P", num_workers=3, iterations=5, seed=0)
     again = cluster.conditions(7, now=0.0)
     np.testing.assert_array_equal(again.noise, cluster.conditions(2, now=0.0).noise)

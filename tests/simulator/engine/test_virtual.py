@@ -20,7 +20,7 @@ NAN = float("nan")
 
 
 class Written:
-    """An environment in which iteration k can be told by its numbers, and asks are kept."""
+    """An environment whose numbers identify iteration k; records the calls."""
 
     def __init__(self, num_workers):
         self.num_workers = num_workers
@@ -35,7 +35,7 @@ class Written:
 
 
 class Dictated:
-    """A planner whose sizes are written down, and that keeps the reports that it gets."""
+    """A planner with given sizes that records the reports."""
 
     def __init__(self, *sizes):
         self._sizes = sizes
@@ -163,7 +163,7 @@ def test_noise_does_not_depend_on_the_sizes():
 
 
 @pytest.mark.parametrize("delay", [0, 1, 3])
-def test_plan_takes_effect_so_many_iterations_late(delay):
+def test_plan_takes_effect_after_the_delay(delay):
     cluster = cluster_of(Written(2), [linear(8.0), linear(16.0)])
     planner = BalancedPlanner(Setup("proportional", "memoryless", delay).balancer(cluster))
     sizes = [i.sizes.tolist() for i in VirtualEngine(cluster, planner).run(8)]
@@ -171,7 +171,7 @@ def test_plan_takes_effect_so_many_iterations_late(delay):
     assert sizes == [[24, 24]] * (1 + delay) + [[16, 32]] * (7 - delay)
 
 
-def test_planner_tells_the_plan_in_force_from_the_newest():
+def test_planner_distinguishes_the_plan_in_force_from_the_newest():
     cluster = cluster_of(Written(2), [linear(8.0), linear(16.0)])
     planner = BalancedPlanner(Setup("proportional", "memoryless", delay=2).balancer(cluster))
     numbers = [

@@ -1,4 +1,4 @@
-"""A load takes the share of a core that it is told to, holds memory, and leaves nothing behind."""
+"""A load takes the requested share of a core, holds memory, and leaves nothing behind."""
 
 import os
 import time
@@ -28,7 +28,7 @@ def children():
 
 
 @pytest.mark.parametrize("share", [0.15, 0.6])
-def test_the_share_is_what_was_wanted_or_was_waited_for(share):
+def test_the_share_is_used_or_waited_for(share):
     with Load([CORE], most=share) as load:
         load.set(share, 0)
         time.sleep(0.1)
@@ -48,7 +48,7 @@ def test_without_a_share_it_does_nothing():
     assert got < 0.05
 
 
-def test_memory_is_resident_and_given_back():
+def test_memory_is_resident_and_released():
     with Load([CORE], most=0.1) as load:
         assert load.held() == 0
         for wanted in (64 * MIB, 16 * MIB, 0):
@@ -77,7 +77,7 @@ def test_all_processes_are_gone_after_an_error():
     assert children() == before
 
 
-def test_a_process_that_was_ended_is_missed():
+def test_the_end_of_a_process_is_noticed():
     before = children()
     with pytest.raises(EvenstepError, match="was ended from outside"), Load([CORE], 0.1) as load:
         for pid in children() - before:

@@ -1,4 +1,4 @@
-"""Replays: which level holds when; and traces from files."""
+"""Replays: levels over time, and traces from files."""
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ TRACE = Trace(
 )
 
 
-def test_levels_are_what_is_taken_and_follow_each_other():
+def test_levels_hold_the_taken_shares_and_follow_each_other():
     assert list(replay(TRACE, speedup=10)) == [
         Level(second=0, start=0, end=1, cpu=0.25, memory=0),
         Level(second=10, start=1, end=3, cpu=0.5, memory=0.75),
     ]
 
 
-def test_a_longer_replay_begins_anew_and_a_shorter_one_is_cut():
+def test_a_longer_replay_repeats_and_a_shorter_one_is_cut():
     spans = [(level.second, level.start, level.end) for level in replay(TRACE, duration=35)]
     assert spans == [(0, 0, 10), (10, 10, 30), (0, 30, 35)]
     assert [level.end for level in replay(TRACE, duration=5)] == [5]
@@ -33,7 +33,7 @@ def test_a_trace_without_an_end_needs_a_duration():
         list(replay(trace))
 
 
-def test_what_tasks_take_is_added_up_and_leaves_a_little():
+def test_tasks_add_up_and_leave_a_little():
     tasks = FakeTasks(
         start=np.array([0.0, 5.0]), end=np.array([10.0, 8.0]),
         cpu=np.array([0.5, 0.75]), memory=np.array([0.75, 0.5]),
@@ -77,7 +77,7 @@ def test_a_file_of_levels(tmp_path):
         ("", "{}: a header must name the columns, got an empty file"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
+def test_a_mistake_is_reported_with_its_line(tmp_path, text, message):
     path = write(tmp_path, text)
     with pytest.raises(ClusterFileError) as caught:
         read_trace(path)

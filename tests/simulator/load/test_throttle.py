@@ -46,7 +46,7 @@ def test_v2_group_gets_quota_and_period_in_one(tmp_path):
     assert (tmp_path / "cpu.max").read_text() == "max"
 
 
-def test_v2_tree_hands_the_controller_down(tmp_path, monkeypatch):
+def test_v2_tree_enables_the_controller_for_its_groups(tmp_path, monkeypatch):
     (tmp_path / "cgroup.controllers").write_text("cpuset cpu memory\n")
     (tmp_path / "cgroup.subtree_control").touch()
     make = Path.mkdir

@@ -10,21 +10,21 @@ def starts(scheme, *workers):
     return [scheme.arrive(worker).starts for worker in workers]
 
 
-def test_asp_lets_everybody_go_on():
+def test_asp_lets_every_worker_continue():
     asp = Asp(2)
     assert [asp.arrive(worker) for worker in (0, 0, 1, 0)] == [
         Answer(True, (worker,), weight=0.5, update=True) for worker in (0, 0, 1, 0)
     ]
 
 
-def test_asp_does_not_care_who_comes_and_goes():
+def test_asp_ignores_workers_that_leave_and_join():
     asp = Asp(2)
     assert asp.leave(0) == Answer(False)
     assert starts(asp, 1, 1) == [(1,), (1,)]
     assert asp.join(0) == Answer(False, (0,))
 
 
-def test_ssp_holds_who_is_a_bound_ahead_until_the_slowest_moves():
+def test_ssp_holds_workers_a_bound_ahead_until_the_slowest_advances():
     ssp = Ssp(3, bound=2)
     # 0 finishes 1 and 2 (waits), 1 finishes 1 and 2 (waits); then 2 finishes its first.
     assert starts(ssp, 0, 0, 1, 1, 2) == [(0,), (), (1,), (), (0, 1, 2)]
@@ -39,7 +39,7 @@ def test_default_bound_of_ssp_is_five():
     assert starts(Ssp(2), *[0] * 5) == [(0,)] * 4 + [()]
 
 
-def test_ssp_releases_who_waited_for_a_worker_that_left():
+def test_ssp_releases_workers_that_waited_for_one_that_left():
     ssp = Ssp(3, bound=1)
     assert starts(ssp, 0, 1) == [(), ()]
     assert ssp.leave(2) == Answer(False, (0, 1))
@@ -55,7 +55,7 @@ def test_ssp_takes_a_worker_back_where_the_slowest_is():
     assert starts(ssp, 1) == [(0, 1)]
 
 
-def test_ssp_starts_a_worker_anew_unless_it_waits():
+def test_ssp_restarts_a_worker_unless_it_waits():
     ssp = Ssp(2, bound=1)
     ssp.arrive(0)
     assert ssp.join(0) == Answer(False)

@@ -1,4 +1,4 @@
-"""`bsp`: everybody waits for everybody."""
+"""`bsp`: all workers wait for each other."""
 
 import itertools
 
@@ -13,14 +13,14 @@ def starts(bsp, *workers):
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_last_to_arrive_starts_everybody_whatever_the_order(order):
+def test_last_to_arrive_starts_all_workers_in_any_order(order):
     bsp = Bsp(3)
     wait = Answer(used=True, weight=1 / 3)
     last = Answer(True, (0, 1, 2), weight=1 / 3, update=True)
     assert [bsp.arrive(worker) for worker in order] == [wait, wait, last]
 
 
-def test_every_iteration_waits_anew():
+def test_every_iteration_waits_for_all_workers():
     assert starts(Bsp(2), 0, 1, 1, 0, 1, 0) == [(), (0, 1)] * 3
 
 
@@ -45,7 +45,7 @@ def test_all_that_are_left_complete_the_iteration_when_one_leaves():
     assert starts(bsp, 0, 2) == [(), (0, 2)]
 
 
-def test_gradient_of_who_left_afterwards_counts():
+def test_gradient_of_a_worker_that_left_afterwards_counts():
     bsp = Bsp(3)
     bsp.arrive(0)
     assert bsp.leave(0) == Answer(False)
@@ -55,13 +55,13 @@ def test_gradient_of_who_left_afterwards_counts():
     ]
 
 
-def test_backup_takes_the_place_of_who_left():
+def test_backup_replaces_a_worker_that_left():
     bsp = Bsp(3, backups=1)
     assert bsp.leave(0) == Answer(False)
     assert starts(bsp, 2, 1) == [(), (1, 2)]
 
 
-def test_who_comes_back_starts_with_the_next_iteration():
+def test_worker_that_comes_back_starts_with_the_next_iteration():
     bsp = Bsp(3)
     bsp.leave(1)
     bsp.arrive(0)
@@ -69,7 +69,7 @@ def test_who_comes_back_starts_with_the_next_iteration():
     assert starts(bsp, 2, 0, 1, 2) == [(0, 1, 2), (), (), (0, 1, 2)]
 
 
-def test_others_wait_for_a_worker_that_is_started_anew():
+def test_others_wait_for_a_restarted_worker():
     bsp = Bsp(2)
     bsp.arrive(0)
     assert bsp.join(1) == Answer(False, (1,))

@@ -1,4 +1,4 @@
-"""`flexrr`: who helps whom, worked out by hand."""
+"""`flexrr`: pairs of lagging workers and helpers, worked out by hand."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def helped(flexrr, remaining, batch_size=100):
     )
 
 
-def test_furthest_behind_hands_over_to_furthest_ahead():
+def test_furthest_behind_gives_to_furthest_ahead():
     flexrr = FlexRR(5, trigger=0.2, share=0.1)
     assert helped(flexrr, [80, 10, 50, 30, 60]) == [(0, 1, 10), (4, 3, 10)]
 
@@ -29,12 +29,12 @@ def test_pair_shares_its_difference_at_most():
     assert helped(FlexRR(2, trigger=0.0, share=0.5), [10, 3]) == [(0, 1, 3)]
 
 
-def test_who_has_nothing_left_helps_however_small_the_lag():
+def test_idle_worker_helps_however_small_the_lag():
     assert helped(FlexRR(2, trigger=0.2), [3, 0]) == [(0, 1, 1)]
     assert helped(FlexRR(2, trigger=0.2), [1, 0]) == []
 
 
-def test_worker_alone_has_nobody_to_help():
+def test_single_worker_has_none_to_help():
     assert helped(FlexRR(1), [50]) == []
 
 

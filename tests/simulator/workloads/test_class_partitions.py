@@ -1,4 +1,4 @@
-"""Partitions: every sample is held once, and classes are where they were wanted."""
+"""Partitions by class: every sample is held once, and classes are on the intended workers."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_partitions_depend_on_the_seed_alone():
         ),
     ],
 )
-def test_what_cannot_be_is_refused(call, message):
+def test_invalid_settings_are_refused(call, message):
     with pytest.raises(InvalidSetting) as caught:
         call()
     assert str(caught.value) == message

@@ -15,7 +15,7 @@ def train_once(curve, batch_size=8):
     images, labels = (tensor[:batch_size] for tensor in digits()[0].tensors)
     device.start()
     device.batch(batch_size)
-    # As DDP does: what is done once a gradient is there comes after its hooks.
+    # As in DDP: post-accumulate hooks run after the hooks of a gradient.
     first, bias = net[0].parameters()
     first.register_post_accumulate_grad_hook(lambda _: device.stop())
     bias.requires_grad_(False)

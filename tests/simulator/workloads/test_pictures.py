@@ -1,4 +1,4 @@
-"""CIFAR-10 from files of both kinds, digits in its shape, and what is refused."""
+"""CIFAR-10 from both kinds of files, digits in its shape, and invalid files."""
 
 import pickle
 
@@ -77,7 +77,7 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, capsys):
 
 
 class _Pointers:
-    """Bytes in the guise of objects: whoever looked at one would follow it as a pointer."""
+    """Bytes disguised as objects: reading one would follow it as a pointer."""
 
     class _DType:
         def __reduce__(self):
@@ -110,14 +110,14 @@ def test_arrays_of_any_byte_order_and_layout_are_read(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps(1, protocol=2)[:-1]])
-def test_what_is_no_pickle_is_refused(tmp_path, content):
+def test_a_file_that_is_not_a_pickle_is_refused(tmp_path, content):
     path = tmp_path / "data_batch_1"
     path.write_bytes(content)
     with pytest.raises(DataFileError, match=r"data_batch_1: .*\bpickle\b"):
         load_pickle(path)
 
 
-def test_arrays_and_scalars_come_through(tmp_path):
+def test_arrays_and_scalars_are_loaded(tmp_path):
     path = tmp_path / "some"
     for protocol in range(2, 6):
         path.write_bytes(pickle.dumps([np.arange(3.0), np.int64(4), "x", {1: b"y"}], protocol))
@@ -156,7 +156,7 @@ def test_a_wrong_archive_is_refused(tmp_path, arrays, others, problem):
     assert str(caught.value) == f"{path}: {problem}"
 
 
-def test_a_file_that_is_no_archive_or_not_there_is_refused(tmp_path):
+def test_invalid_and_missing_archives_are_refused(tmp_path):
     path = tmp_path / "none.npz"
     with pytest.raises(DataFileError, match=r"none\.npz: .*: No such file"):
         load_pictures(str(path))

@@ -1,4 +1,4 @@
-"""The data sets that people know, where they are at hand: as many samples as their makers say."""
+"""Public data sets, if available: they have the documented numbers of samples."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Workloads by name: what each promises, on data that every machine has."""
+"""Workloads by name: properties of each, on bundled data."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from evenstep.simulator.workloads.registry import WORKLOADS, make_workload
 from evenstep.simulator.workloads.workload import gradients
 
 SMOOTH = ["softmax", "mlp", "svm", "cifarnet", "resnet32:norm=group", "inception_v3:norm=group"]
-"""Those whose samples do not depend on their batch-mates."""
+"""Workloads whose samples do not depend on the rest of their batch."""
 
 
 def in_doubles(spec):
@@ -36,7 +36,7 @@ def test_gradient_of_joined_samples_is_the_mean_of_its_parts(spec):
         torch.testing.assert_close(whole, (2 * small + 3 * large) / 5, rtol=0, atol=1e-10)
 
 
-def test_with_batch_norm_a_sample_depends_on_its_batch_mates():
+def test_with_batch_norm_a_sample_depends_on_its_batch():
     workload = in_doubles("inception_v3")
     model = workload.make_model(0)
     joined, *parts = (
@@ -90,7 +90,7 @@ def test_the_stand_in_for_inception_is_named():
         ),
     ],
 )
-def test_what_cannot_be_made_is_refused(spec, message):
+def test_invalid_settings_are_refused(spec, message):
     with pytest.raises(InvalidSetting) as caught:
         make_workload(spec)
     assert str(caught.value) == message

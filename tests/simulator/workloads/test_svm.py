@@ -30,7 +30,7 @@ def test_rows_and_labels_are_those_of_the_file(file):
     assert rows.values.tolist() == [0.5, 1, 2, -1]
 
 
-def test_a_packed_file_is_the_same(file, tmp_path):
+def test_a_gzipped_file_is_the_same(file, tmp_path):
     packed = tmp_path / "urls.svm.gz"
     packed.write_bytes(gzip.compress(FILE.encode()))
     one, other = read_svmlight(file), read_svmlight(packed)
@@ -63,7 +63,7 @@ def test_the_beginning_of_a_file_can_be_read_alone(file):
         ("# nothing\n", "{}: a file of samples must have at least one, got none"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
+def test_a_mistake_is_reported_with_its_line(tmp_path, text, message):
     path = tmp_path / "bad.svm"
     path.write_text(text)
     with pytest.raises(DataFileError) as caught:
@@ -71,7 +71,7 @@ def test_a_mistake_is_told_with_its_place(tmp_path, text, message):
     assert str(caught.value) == message.format(path)
 
 
-def test_what_is_no_text_or_not_there_is_refused(tmp_path):
+def test_binary_and_missing_files_are_refused(tmp_path):
     path = tmp_path / "a9a.gz"
     with pytest.raises(DataFileError, match=r"a9a\.gz: .*: No such file"):
         read_svmlight(path)
@@ -112,7 +112,7 @@ def test_the_gradient_is_that_of_the_dense_hinge_loss(file):
     assert bias.item() == 0
 
 
-def test_training_tells_the_classes_apart():
+def test_training_separates_the_classes():
     workload = make_workload("svm:seed=3")
     model = workload.make_model(0)
     before = workload.evaluate(model)

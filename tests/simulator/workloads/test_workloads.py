@@ -1,4 +1,4 @@
-"""What every workload promises."""
+"""Properties of every workload."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ over_workloads = pytest.mark.parametrize("make", WORKLOADS)
 
 
 @over_workloads
-def test_model_depends_on_nothing_but_the_seed(make):
+def test_model_depends_only_on_the_seed(make):
     first, again, other = (
         [p.tolist() for p in make().make_model(seed).parameters()] for seed in (1, 1, 2)
     )

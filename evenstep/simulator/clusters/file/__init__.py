@@ -1,4 +1,4 @@
-"""Cluster files: a cluster described in TOML that anyone can write (docs/cluster_file.md)."""
+"""Cluster files: clusters described in TOML by users (docs/cluster_file.md)."""
 
 from evenstep.simulator.clusters.file.load import load_cluster
 

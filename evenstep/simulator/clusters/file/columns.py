@@ -1,4 +1,4 @@
-"""Reading the CSV files that a cluster file names: columns of numbers under a header."""
+"""Reads the CSV files that a cluster file names: columns of numbers under a header."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from evenstep.simulator.clusters.tables import InvalidRow
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns of one file by name, and where each row stands in it."""
+    """The columns of one file by name, with the line of each row."""
 
     file: Path
     header_line: int
@@ -38,8 +38,8 @@ class Columns:
         return self.values[name]
 
     @contextmanager
-    def placing(self) -> Iterator[None]:
-        """Give the mistakes found inside their place in the file."""
+    def locating(self) -> Iterator[None]:
+        """Add file and line to the errors raised inside."""
         try:
             yield
         except InvalidRow as error:
@@ -49,9 +49,9 @@ class Columns:
 
 
 def read_columns(file: Path, known: tuple[str, ...]) -> Columns:
-    """Read a CSV file whose columns are among the known ones, in any order.
+    """Read a CSV file with columns from `known`, in any order.
 
-    Empty lines and lines that begin with # do not count.
+    Empty lines and lines that start with # are skipped.
     """
     rows = _read_rows(file)
     if not rows:
@@ -71,9 +71,9 @@ def read_columns(file: Path, known: tuple[str, ...]) -> Columns:
 
 
 def _read_rows(file: Path) -> list[tuple[int, list[str]]]:
-    """Return the rows that count as text, each with its line."""
+    """Return the cells of each row with its line, without empty lines and comments."""
     try:
-        # Spreadsheets like to begin a file with a byte-order mark.
+        # Spreadsheets often start a file with a byte-order mark.
         text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ClusterFileError(f"{file}: cannot be read: {error.strerror}") from error

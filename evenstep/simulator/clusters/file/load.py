@@ -1,4 +1,4 @@
-"""Loading a cluster file: the top of it, and the cluster made from all its parts."""
+"""Loads a cluster file: reads the top level, and makes the cluster from all parts."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _KEYS = (
     "changes",
 )
 _LARGEST_TOTAL = 2**40
-"""Far above any use, and small enough to be added up over a million workers."""
+"""Far above any use, and small enough to sum over a million workers without overflow."""
 
 
 def load_cluster(
     path: str | Path, seed: int = 0, iterations: int | None = None, noisy: bool = True
 ) -> Cluster:
-    """Load a cluster from a TOML file; `iterations`, where given, replaces the file's.
+    """Load a cluster from a TOML file; `iterations` overrides the file's value.
 
-    Raises ClusterFileError with all mistakes in the file, one per line, each with its place:
+    Raises ClusterFileError with all mistakes in the file, one per line, each with its location:
     ``cluster.toml:14: workers[1].speed must be finite and > 0, got -3.0``.
     """
     if iterations is not None and iterations < 1:
@@ -71,7 +71,7 @@ def load_cluster(
 
 @dataclass
 class _Settings:
-    """What the top of the file says; what it says wrongly stays as it is here."""
+    """The settings at the top of the file; an invalid one keeps its default."""
 
     name: str
     total: int = 1
@@ -139,7 +139,7 @@ def _read_groups(top: Section, folder: Path) -> list[WorkerGroup]:
 
 
 def _check_names(sections: Sequence[Section], groups: Sequence[WorkerGroup]) -> None:
-    """Note the names that stand for two workers or groups, which no change could tell apart."""
+    """Note names shared by two workers or groups: a change could not distinguish them."""
     taken: set[str] = set()
     for section, group in zip(sections, groups, strict=True):
         names = [group.name, *group.names] if group.name else []
@@ -150,7 +150,7 @@ def _check_names(sections: Sequence[Section], groups: Sequence[WorkerGroup]) -> 
 
 
 def _check_limits(top: Section, settings: _Settings, groups: Sequence[WorkerGroup]) -> None:
-    """Note why no batch sizes within the limits add up to the total, where that is so."""
+    """Note the reason if no batch sizes within the limits add up to the total."""
     granularity, total = settings.granularity, settings.total
     smallest = -(-settings.minimum // granularity) * granularity
     for i, group in enumerate(groups):
@@ -211,13 +211,13 @@ def read_changes(top: Section, groups: Sequence[WorkerGroup]) -> list[Change]:
 
 
 def _find_positions(groups: Sequence[WorkerGroup]) -> dict[str, Ints]:
-    """Return the positions of the workers that each name, of a group or of a worker, stands for."""
+    """Return the positions of the workers behind each name of a worker or a group."""
     positions: dict[str, Ints] = {}
     first = 0
     for group in groups:
-        everyone = np.arange(first, first + group.count)
-        positions.update(zip(group.names, everyone[:, None], strict=True))
-        positions[group.name] = everyone
+        workers = np.arange(first, first + group.count)
+        positions.update(zip(group.names, workers[:, None], strict=True))
+        positions[group.name] = workers
         first += group.count
     return positions
 

@@ -1,4 +1,4 @@
-"""The mistakes in a cluster file: collected, said with their places, all at once."""
+"""Collects the mistakes in a cluster file and reports all of them with their lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class _Mistake(NamedTuple):
     at: KeyPath
     message: str
     is_elsewhere: bool
-    """Whether the mistake is in a file named at this place; the message has its own place then."""
+    """Whether the mistake is in another file named here; the message then has its location."""
 
 
 class Mistakes:
@@ -37,25 +37,25 @@ class Mistakes:
             return
         places = find_places(self._text)
         in_order = sorted(self._noted, key=lambda mistake: _line(mistake.at, places))
-        said = [self._say(mistake, _line(mistake.at, places)) for mistake in in_order]
-        raise ClusterFileError("\n".join(dict.fromkeys(said)))
+        messages = [self._format(mistake, _line(mistake.at, places)) for mistake in in_order]
+        raise ClusterFileError("\n".join(dict.fromkeys(messages)))
 
-    def _say(self, mistake: _Mistake, line: int) -> str:
+    def _format(self, mistake: _Mistake, line: int) -> str:
         if mistake.is_elsewhere:
             return mistake.message
-        place = f"{self._file}:{line}" if line else self._file
-        return f"{place}: {mistake.message}"
+        location = f"{self._file}:{line}" if line else self._file
+        return f"{location}: {mistake.message}"
 
 
 def _line(at: KeyPath, places: Mapping[KeyPath, int]) -> int:
-    """Return the line of a place, or of the smallest thing around it; 0 for the whole file."""
+    """Return the line of a path, or of its nearest known parent; 0 for the whole file."""
     while at and at not in places:
         at = at[:-1]
     return places.get(at, 0)
 
 
 def show(value: object) -> str:
-    """Return a value as it stands in a TOML file, cut short where it is long.
+    """Return a value as written in a TOML file, truncated if it is long.
 
     >>> show(True), show([1.5, "a"])
     ('true', "[1.5, 'a']")
@@ -65,7 +65,7 @@ def show(value: object) -> str:
 
 
 def spell(path: KeyPath) -> str:
-    """Return a path as one would say it.
+    """Return a path in dotted notation.
 
     >>> spell(("workers", 1, "speed"))
     'workers[1].speed'
@@ -75,7 +75,7 @@ def spell(path: KeyPath) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the known one that it resembles, or all.
+    """Return a hint about an unknown word: the most similar known word, or all of them.
 
     >>> suggest("sped", ["name", "speed"]), suggest("x", ["name", "speed"])
     ("; did you mean 'speed'?", '; known are name, speed')

@@ -1,8 +1,8 @@
-"""Sections: reading a cluster file table by table, noting every mistake with its place.
+"""Sections: read a cluster file table by table, and note every mistake with its location.
 
-What reads a value, or makes something from values, raises InvalidSetting with a message that
-begins with the key at fault. `Section.noting` catches it, adds the place, and lets the reading go
-on with a stand-in, so that one look at the messages is enough to repair a file.
+Code that reads or uses a value raises InvalidSetting with a message that starts with the key at
+fault. `Section.noting` catches it and adds the location; reading continues with a stand-in, so that
+one run reports all mistakes of a file.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Section:
         path = (*self.path, key)
         hint = suggest(key, self.keys)
         if key in self.outer_keys:
-            # In TOML whatever follows a [[header]] belongs to it, which surprises many.
+            # In TOML every key after a [[header]] belongs to it, which surprises many users.
             hint = "; it must stand above, before the first header"
         self.mistakes.note(path, f"{spell(path)} is not a known key{hint}")
 
@@ -46,20 +46,20 @@ class Section:
         return key in self.values
 
     def note(self, message: str, *at: str | int) -> None:
-        """Note a mistake: at a place in this table, or at the key that the message begins with."""
+        """Note a mistake at a path in this table, or at the key that starts the message."""
         first_word, _, rest = message.partition(" ")
         if not at and first_word in self.keys:
             at = (first_word,)
-        place = (*self.path, *at)
+        path = (*self.path, *at)
         if at and at[-1] == first_word:
-            message = f"{spell(place)} {rest}"
-        elif place:
-            message = f"{spell(place)}: {message}"
-        self.mistakes.note(place, message)
+            message = f"{spell(path)} {rest}"
+        elif path:
+            message = f"{spell(path)}: {message}"
+        self.mistakes.note(path, message)
 
     @contextmanager
     def noting(self, *at: str | int) -> Iterator[None]:
-        """Note what is wrong inside and go on behind it."""
+        """Note the errors raised inside, and continue after the block."""
         try:
             yield
         except ClusterFileError as error:
@@ -68,7 +68,7 @@ class Section:
             self.note(str(error), *at)
 
     def get(self, key: str, default: object = None) -> object:
-        """Return any value; one without a default must be there."""
+        """Return any value; a key without a default is required."""
         if key not in self.values and default is None:
             raise InvalidSetting(f"{key} is missing")
         return self.values.get(key, default)
@@ -105,7 +105,7 @@ class Section:
         return self._open(value, (key,), keys)
 
     def sections(self, key: str, keys: tuple[str, ...]) -> list[Section]:
-        """Return the tables written as [[key]]; none where there are none."""
+        """Return the tables written as [[key]], possibly none."""
         tables = self.get(key, [])
         if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
             raise InvalidSetting(f"{key} must be written as [[{key}]] tables, got {show(tables)}")
@@ -117,7 +117,7 @@ class Section:
 
 
 def check_text(what: str, value: object) -> str:
-    """Return a text that can stand in a table or a run log.
+    """Return a text that can be printed in a table or a run log.
 
     >>> check_text("name", "")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
-"""Where things stand in a TOML text: the line of every key and of every array element.
+"""Finds the line of every key and array element in a TOML text.
 
-The parser of the standard library says what a text means but not where. The scanner here says
-where, and leaves it to the parser to know what is valid: it is only given texts that are.
+The parser of the standard library returns values without lines. This scanner finds the lines; it
+relies on the parser for validation and only reads valid texts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ else:
     import tomli as tomllib
 
 KeyPath = tuple[str | int, ...]
-"""The keys and positions that lead to a value: ("workers", 1, "speed")."""
+"""The keys and positions of a value: ("workers", 1, "speed")."""
 
 _TOKEN = re.compile(
     r'''
@@ -35,7 +35,7 @@ _TOKEN = re.compile(
 
 
 def parse_toml(file: str, text: str) -> dict[str, object]:
-    """Return what a TOML text means; a syntax error is reported with its line.
+    """Parse a TOML text; a syntax error is reported with its line.
 
     >>> parse_toml("cluster.toml", "total = 128\\nworkers = ")
     Traceback (most recent call last):
@@ -52,7 +52,7 @@ document)
 
 
 def find_places(text: str) -> dict[KeyPath, int]:
-    """Return the line, counted from 1, on which each key and array element is first named.
+    """Return the line, counted from 1, where each key and array element first occurs.
 
     >>> find_places("total = 128\\n[[workers]]\\nspeed = 60.0")
     {('total',): 1, ('workers',): 2, ('workers', 0): 2, ('workers', 0, 'speed'): 3}
@@ -68,7 +68,7 @@ class _Scanner:
         self._tokens = list(_tokenize(text))
         self._next = 0
         self._num_tables: dict[KeyPath, int] = {}
-        """How many tables each [[array]] has had so far."""
+        """Number of tables of each [[array]] so far."""
 
     def scan_document(self) -> None:
         table: KeyPath = ()
@@ -79,7 +79,7 @@ class _Scanner:
                 self._scan_pair(table)
 
     def _scan_header(self) -> KeyPath:
-        """Scan the rest of a [table] or [[array of tables]] header and return where it leads."""
+        """Scan the rest of a [table] or [[array of tables]] header and return its path."""
         line = self._line
         is_array = self._take("[")
         *parents, last = self._take_keys()
@@ -95,7 +95,7 @@ class _Scanner:
         return path
 
     def _enter(self, path: KeyPath, line: int) -> KeyPath:
-        """Return the table at a path: the newest one where it is an array of tables."""
+        """Return the table at a path: the last one of an array of tables."""
         self.places.setdefault(path, line)
         if path in self._num_tables:
             path = (*path, self._num_tables[path] - 1)
@@ -131,7 +131,7 @@ class _Scanner:
         return self._take(bracket) or not self._token
 
     def _take_keys(self) -> list[str]:
-        """Take a key and, where it is dotted, its parts."""
+        """Take a key, or all parts of a dotted key."""
         keys = [self._take_key()]
         while self._take("."):
             keys.append(self._take_key())
@@ -149,7 +149,7 @@ class _Scanner:
 
     @property
     def _token(self) -> str:
-        """The next token, empty at the end."""
+        """The next token, or "" at the end."""
         return self._tokens[self._next][0] if self._next < len(self._tokens) else ""
 
     @property
@@ -159,7 +159,7 @@ class _Scanner:
 
 
 def _tokenize(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the tokens with the line each begins on."""
+    """Yield each token with the line on which it starts."""
     line = 1
     for match in _TOKEN.finditer(text):
         if match.lastgroup != "blank":

@@ -1,4 +1,4 @@
-"""The [[workers]] tables of a cluster file, each a group of workers alike but for their names."""
+"""Reads the [[workers]] tables of a cluster file; each is a group of identical workers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _TABLE_COLUMNS = ("batch_size", "seconds")
 TRACE_COLUMNS = ("cpu", "memory")
 _MOST_WORKERS = 1_000_000
 _STAND_IN = linear(1.0)
-"""The curve to go on with where a mistake was noted."""
+"""The curve used after a mistake was noted."""
 
 
 @dataclass
 class WorkerGroup:
-    """What one table says; what it says wrongly stays as it is here."""
+    """The settings of one table; an invalid one keeps its default."""
 
     name: str = ""
     count: int = 1
@@ -53,14 +53,14 @@ class WorkerGroup:
 
     @property
     def names(self) -> list[str]:
-        """The names of the group's workers, numbered where there are several."""
+        """The names of the group's workers, numbered if there are several."""
         if self.count == 1:
             return [self.name]
         return [f"{self.name}-{i}" for i in range(self.count)]
 
 
 def read_group(section: Section, folder: Path, noise: WorkerNoise) -> WorkerGroup:
-    """Read one table; `noise` is what a worker has that does not say its own."""
+    """Read one table; `noise` is the default of the file."""
     group = WorkerGroup(noise=noise)
     with section.noting():
         group.name = section.text("name")
@@ -89,7 +89,7 @@ def _read_bandwidth(section: Section) -> float:
 
 
 def read_noise(section: Section, default: WorkerNoise) -> WorkerNoise:
-    """Read the noise of a table, or of the whole file."""
+    """Read the noise of a table or of the whole file."""
     noise = default
     if "noise" in section:
         inner = section.section("noise", ("sigma", "spike_probability", "spike"))
@@ -128,7 +128,7 @@ def _read_affine(section: Section) -> Points:
 
 
 def _read_rows(section: Section, rows: list[object]) -> Points:
-    """Read a table that is written in the cluster file itself."""
+    """Read a table written inline in the cluster file."""
     points = []
     for i, row in enumerate(rows):
         with section.noting("table", i):
@@ -147,7 +147,7 @@ def _read_rows(section: Section, rows: list[object]) -> Points:
 def _read_table(section: Section, folder: Path) -> Points:
     columns = read_columns(_find(section, "table", folder), _TABLE_COLUMNS)
     curve = _STAND_IN
-    with columns.placing():
+    with columns.locating():
         if len(columns.values) < len(_TABLE_COLUMNS):
             raise InvalidSetting(f"columns must be {','.join(_TABLE_COLUMNS)}, got {columns}")
         sizes, seconds = (columns[name].tolist() for name in _TABLE_COLUMNS)
@@ -172,7 +172,7 @@ def _read_trace(section: Section, folder: Path) -> Trace:
 
 
 def _open_trace(section: Section) -> Section:
-    """Return the trace's table; the name of a file alone is short for one."""
+    """Return the table of the trace; a file name alone is short for one."""
     given = section.get("trace")
     if isinstance(given, str):
         section = replace(section, values={**section.values, "trace": {"file": given}})
@@ -182,9 +182,9 @@ def _open_trace(section: Section) -> Section:
 
 
 def as_trace(columns: Columns) -> Trace:
-    """Return the trace in the columns of a file."""
+    """Return the trace defined by the columns of a file."""
     trace = UNDISTURBED
-    with columns.placing():
+    with columns.locating():
         units = [unit for unit in UNITS if unit in columns]
         if len(units) != 1 or len(columns.values) < 2:
             raise InvalidSetting(
@@ -206,8 +206,8 @@ def _read_swap(section: Section) -> Swap:
 
 
 def _find(section: Section, key: str, folder: Path) -> Path:
-    """Return the file named at a key, sought beside the cluster file."""
+    """Return the file named at a key, relative to the folder of the cluster file."""
     file = folder / section.text(key)
     if not file.is_file():
-        raise InvalidSetting(f"{key} must name a file that is there, got {str(file)!r}")
+        raise InvalidSetting(f"{key} must name an existing file, got {str(file)!r}")
     return file

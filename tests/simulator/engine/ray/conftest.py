@@ -1,4 +1,4 @@
-"""One Ray for all tests of this folder; where it is not installed, they are skipped."""
+"""One Ray for all tests of this folder, which are skipped if it is not installed."""
 
 import importlib.util
 
@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def local_ray():
-    """Start a Ray for up to 4 workers at a time; runs within find it, and leave it as it is."""
+    """Start a Ray for up to 4 workers at a time; runs use it and leave it running."""
     from evenstep.simulator.ray_engine.session import ray_session
 
     with ray_session(None, num_cpus=4):

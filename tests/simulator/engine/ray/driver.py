@@ -1,4 +1,4 @@
-"""A program that trains on Ray until it is stopped, for the tests to stop it."""
+"""A program that trains on Ray until a test stops it."""
 
 import sys
 from dataclasses import replace
@@ -13,7 +13,7 @@ def main(how: str, address: str | None = None) -> None:
             if progress.updates == 3:
                 print("running", flush=True)
                 if how == "raise":
-                    raise RuntimeError("as it was told")
+                    raise RuntimeError("as requested")
                 if how == "finish":
                     return
 

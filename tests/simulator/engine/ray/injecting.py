@@ -1,4 +1,4 @@
-"""Faults by (worker, iteration)."""
+"""Injects faults by (worker, iteration)."""
 
 import os
 
@@ -9,7 +9,7 @@ def send(number, who):
 
 
 class Injected:
-    """Lets something happen when a worker has started an iteration, once; keeps all starts."""
+    """Injects each fault once, when a worker has started an iteration; records all starts."""
 
     def __init__(self, faults):
         self._faults = dict(faults)

@@ -1,4 +1,4 @@
-"""The BSP kinds on Ray: the same training as in virtual time, and as each other."""
+"""BSP and LB-BSP on Ray: the same training as in virtual time."""
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ def test_bsp_gives_the_parameters_of_virtual_time():
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_balanced_bsp_gives_them_too_if_gradients_are_weighted(weighted):
-    """Worker 0 takes four times as long as worker 1, which the balancer finds out."""
+def test_balanced_bsp_gives_them_too_only_if_gradients_are_weighted(weighted):
+    """Worker 0 takes four times as long as worker 1, which the balancer learns."""
     sizes = []
 
     def watch(engine, worker, iteration):

@@ -1,4 +1,4 @@
-"""``evenstep compare --engine ray``: the figures of real workers, labelled as what they are."""
+"""``evenstep compare --engine ray``: the figures of real workers and their labels."""
 
 import json
 
@@ -37,7 +37,7 @@ def compared(local_ray, tmp_path, capsys):
     return run
 
 
-def test_workers_that_are_emulated_take_the_times_of_the_cluster(compared):
+def test_emulated_workers_take_the_times_of_the_cluster(compared):
     schemes = "lb-bsp:static:shares=1/3"
     settings, emulated = compared("--engine", "ray", "--scale", "1", "--schemes", schemes)
     _, virtual = compared("--schemes", schemes)
@@ -49,7 +49,7 @@ def test_workers_that_are_emulated_take_the_times_of_the_cluster(compared):
         assert (seed["faults"], seed["dropped"]) == ([], 0)
 
 
-def test_workers_as_fast_as_they_can_be_have_real_seconds(compared):
+def test_workers_at_real_speed_have_real_seconds(compared):
     settings, real = compared("--engine", "ray", "--real-speeds", "--schemes", "asp")
     assert (settings["clock"], settings["time"]) == ("real", "real seconds")
     assert [seed["updates"] for seed in real.values()] == [4, 4]

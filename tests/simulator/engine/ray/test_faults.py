@@ -25,7 +25,7 @@ def test_bsp_loses_nothing_when_workers_and_shards_are_killed():
     watch = Injected(
         {
             (1, 1): send(signal.SIGKILL, "worker 1"),
-            (0, 2): lambda engine: kill(engine._crew.handles[0]),
+            (0, 2): lambda engine: kill(engine._workers.handles[0]),
             (0, 3): send(signal.SIGKILL, "shard 0"),
             (1, 4): lambda engine: kill(engine._server.handles[0]),
         }

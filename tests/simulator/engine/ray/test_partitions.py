@@ -35,13 +35,13 @@ def local(**settings):
     return LocalSamples(deal_by_class(EXACT.labels, CLUSTER.num_workers), seed=3, **settings)
 
 
-def moving():
-    """Samples that move after a few iterations: the counts are 1/48 apart after each."""
+def migrating():
+    """Samples that migrate after a few iterations: each widens the gap of counts by 1/48."""
     return local(rule=MigrationRule(threshold=0.1), labels=EXACT.labels)
 
 
 class Observed(Injected):
-    """Keeps who says to hold which samples, before the last iteration."""
+    """Checks which samples each worker holds, before the last iteration."""
 
     def __init__(self, faults):
         super().__init__(faults)
@@ -51,7 +51,7 @@ class Observed(Injected):
         super().__call__(engine, worker, iteration)
         if iteration == UPDATES - 1:
             own, others = engine._samples.partitions[:: 1 - 2 * worker]
-            handle = engine._crew.handles[worker]
+            handle = engine._workers.handles[worker]
             _, part = get(handle.give.options(num_returns=1).remote(own), 60.0)
             assert np.array_equal(part.samples, np.sort(own))
             assert np.array_equal(part.rows[1], EXACT.labels[part.samples])
@@ -61,10 +61,10 @@ class Observed(Injected):
 
 
 def test_samples_move_between_workers_at_the_boundary_of_virtual_time():
-    """A worker is killed before samples move: the first attempt is called off. Another after it."""
-    expected = moving()
+    """One worker is killed before samples move: the first attempt fails. Then another is killed."""
+    expected = migrating()
     parameters = virtual(UPDATES, expected, policy=STATIC)
-    samples = moving()
+    samples = migrating()
 
     def kill_before_moving(engine):
         move = samples._move
@@ -91,7 +91,7 @@ def test_samples_move_between_workers_at_the_boundary_of_virtual_time():
     assert 0 < difference(found, parameters) < 0.1
 
 
-@pytest.mark.parametrize("make", [moving, lambda: local(importance=True)])
+@pytest.mark.parametrize("make", [migrating, lambda: local(importance=True)])
 def test_parameters_are_those_of_virtual_time(make):
     expected, samples = make(), make()
     parameters = virtual(UPDATES, expected, policy=STATIC)
@@ -104,13 +104,13 @@ def test_parameters_are_those_of_virtual_time(make):
 
 def test_gradients_that_are_not_used_consume_nothing():
     cluster = cluster_with(2.0, 200.0)
-    samples = moving()
+    samples = migrating()
     settings = replace(QUICK, scale=0.2)
     _, _ = trained("bsp:backups=1", cluster=cluster, samples=samples, settings=settings, updates=4)
     assert samples.traversals.consumed.tolist() == [0, 3 * 16]
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_runs_are_refused():
     with (
         pytest.raises(InvalidSetting, match=r"^partitions .*\(3\), got 2$"),
         ray_run(experiment(), cluster_with(1.0, 1.0, 1.0), EXACT, QUICK, local()),

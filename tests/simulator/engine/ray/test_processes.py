@@ -1,4 +1,4 @@
-"""Runs on Ray leave no process and no file, however they end; an existing Ray they leave alone."""
+"""Runs on Ray leave no process and no file, however they end, and an existing Ray untouched."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def processes_of(mark):
-    """Return who has a mark in its environment."""
+    """Return the processes with a mark in their environment."""
     return [
         process
         for process in psutil.process_iter(["environ"])
@@ -38,7 +38,7 @@ def drive(how, temporary, *address, interrupt=None):
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        # What a shell starts in the background ignores it, and so would all that comes after.
+        # Background jobs of a shell ignore SIGINT, and their children would too.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         try:
@@ -80,7 +80,7 @@ def test_existing_ray_is_used_by_its_address_and_left_running(local_ray):
 
 
 def wait_for_actors_to_end():
-    """Fail unless the processes of actors end by themselves."""
+    """Fail unless the processes of actors end on their own."""
     deadline = time.monotonic() + 30
     while any("Actor" in p.name() for p in psutil.Process().children(recursive=True)):
         assert time.monotonic() < deadline, "actors are left"

@@ -29,7 +29,7 @@ def worker(local_ray):
 
 
 class Servers:
-    """The two of them, with what is done to both."""
+    """Both servers, with the same calls to each."""
 
     def __init__(self, synchronous, settings=QUICK):
         optimizer = make_optimizer(MOMENTUM)
@@ -60,7 +60,7 @@ class Servers:
         return difference(self.on_ray.pull(), self.plain.pull())
 
 
-def test_shard_that_dies_goes_on_where_it_was(worker):
+def test_dead_shard_continues_from_its_last_state(worker):
     servers = Servers(synchronous=True)
     fates = ["nothing", "killed before it counts", "killed before the update", "nothing"]
     assert max(servers.make_update(k, worker, fate) for k, fate in enumerate(fates)) < 1e-12
@@ -75,7 +75,7 @@ def test_each_push_of_asp_is_an_update_and_updates_not_kept_are_lost(worker):
     servers = Servers(synchronous=False, settings=replace(QUICK, keep_every=2))
     assert max(servers.make_update(k, worker) for k in range(3)) < 1e-12
     servers.kill()
-    servers.on_ray.mend()
+    servers.on_ray.replace_dead()
     assert servers.faults.noted[0].what.endswith("restarted from update 2, 1 updates lost")
     assert difference(servers.on_ray.pull(), servers.plain.pull()) > 1e-6
     servers.on_ray.close()

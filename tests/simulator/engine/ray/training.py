@@ -52,7 +52,7 @@ def training(
 
 
 def trained(*what, updates=6, **how):
-    """Train on Ray; return the run, which has ended, and the parameters it ended with."""
+    """Train on Ray; return the finished run and the final parameters."""
     with training(*what, **how) as run:
         for _ in run.advance(updates):
             pass

@@ -1,4 +1,4 @@
-"""ASP, SSP and backup workers on Ray; one worker is killed, and the others go on without it."""
+"""ASP, SSP and backup workers on Ray: one worker is killed, and the others continue."""
 
 import signal
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("local_ray")]
 
 SLOW, FAST = 10.0, 80.0
 SCALE = 0.25
-"""So large that what Ray itself takes, on a busy machine too, does not make the two alike."""
+"""Large enough that the overhead of Ray, on a busy machine too, does not make them alike."""
 BEFORE = 12
 """Updates before the kill, at least."""
 
 
 @dataclass
-class Story:
+class Observed:
     """A run of a fast worker, 0, and a slow one, 1, that is killed and comes back."""
 
     run: Run
@@ -33,7 +33,7 @@ class Story:
 
 
 @cache
-def story(scheme, fatal):
+def observe(scheme, fatal):
     watch = Injected({(1, fatal): send(signal.SIGKILL, "worker 1")})
     settings = replace(QUICK, scale=SCALE)
     cluster = cluster_with(FAST, SLOW)
@@ -49,41 +49,41 @@ def story(scheme, fatal):
                 died = len(watch.starts)
             if died and any(worker == 1 for worker, _ in watch.starts[died:]):
                 break
-    return Story(run, watch.starts, died, dropped)
+    return Observed(run, watch.starts, died, dropped)
 
 
-# The iteration of the slow worker that is its last, some time after the first updates.
+# The scheme, and the iteration in which the slow worker is killed, after the first updates.
 ASP, SSP, BACKUPS = ("asp", 9), ("ssp:bound=3", 16), ("bsp:backups=1", 15)
 
 
 @pytest.mark.parametrize("which", [ASP, SSP, BACKUPS])
-def test_others_go_on_until_a_killed_worker_is_back(which):
-    told = story(*which)
-    assert [fault.who for fault in told.run.faults] == ["worker 1"]
-    assert told.run.faults[0].what.endswith("restarting, the others go on")
-    alone = [worker for worker, _ in told.starts[told.died :]]
+def test_others_continue_until_a_killed_worker_is_back(which):
+    seen = observe(*which)
+    assert [fault.who for fault in seen.run.faults] == ["worker 1"]
+    assert seen.run.faults[0].what.endswith("restarting, the others continue")
+    alone = [worker for worker, _ in seen.starts[seen.died :]]
     assert alone.index(1) > 5
 
 
 def test_gradients_of_a_slow_worker_are_old_under_asp():
-    told = story(*ASP)
-    before = [worker for worker, _ in told.starts[: told.died]]
+    seen = observe(*ASP)
+    before = [worker for worker, _ in seen.starts[: seen.died]]
     assert before.count(0) > 1.5 * before.count(1)
-    assert max(told.run.staleness) >= 2
-    assert told.run.staleness[0] > 0
+    assert max(seen.run.staleness) >= 2
+    assert seen.run.staleness[0] > 0
 
 
-def test_nobody_gets_too_far_ahead_under_ssp():
-    told = story(*SSP)
+def test_no_worker_gets_too_far_ahead_under_ssp():
+    seen = observe(*SSP)
     at, leads = {}, []
-    for worker, iteration in told.starts[: told.starts.index((1, SSP[1]))]:
+    for worker, iteration in seen.starts[: seen.starts.index((1, SSP[1]))]:
         at[worker] = iteration
         leads.append(max(at.values()) - min(at.values()))
-    # By those that they have finished it is below 3: the other one may be about to start its next.
+    # Counted in finished iterations the lead is below 3; the other may be about to start its next.
     assert 2 <= max(leads) <= 3
 
 
 def test_one_gradient_of_each_iteration_is_dropped_with_one_backup():
-    told = story(*BACKUPS)
-    assert told.dropped == BEFORE
-    assert set(told.run.staleness) == {0}
+    seen = observe(*BACKUPS)
+    assert seen.dropped == BEFORE
+    assert set(seen.run.staleness) == {0}
