@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evenstep.cli.main import exit_code_of
-from evenstep.cli.stopping import told_to_stop
+from evenstep.cli.stopping import interrupt_on_signals
 from evenstep.core.archive import replace_file
 from reproduction.data import Data
 from reproduction.data_check import check_data
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.again:
         forget(experiments, settings, out)
     records = []
-    with told_to_stop(), displayed(len(experiments), quiet=args.json) as display:
+    with interrupt_on_signals(), displayed(len(experiments), quiet=args.json) as display:
         for experiment in experiments:
             progress = display.begin(experiment.name)
             was_finished = finished(experiment, settings, out) is not None

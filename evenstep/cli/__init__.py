@@ -1,1 +1,1 @@
-"""The command line: a dict of commands, each importing what it needs when it is called."""
+"""The command line: a module per command, imported when the command is called."""

@@ -1,8 +1,8 @@
-"""Say what balancing would gain, before using it.
+"""Estimate the gain of balancing before using it.
 
-Reads a run log, best one recorded with mode="observe"; or a cluster, as `evenstep simulate` takes
-it; or batch processing times from elsewhere: a CSV of worker,iteration,batch_size,seconds, traces
-of the PyTorch profiler (one per worker), or a log of NVIDIA's straggler detection.
+Reads a run log, preferably recorded with mode="observe"; or a cluster, as for `evenstep simulate`;
+or batch processing times from other tools: a CSV of worker,iteration,batch_size,seconds, traces of
+the PyTorch profiler (one per worker), or a log of NVIDIA's straggler detection.
 
 examples:
   evenstep advise run.jsonl
@@ -14,9 +14,7 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import sys
 
 import numpy as np
 from rich.table import Table
@@ -24,6 +22,7 @@ from rich.text import Text
 
 from evenstep import runlog
 from evenstep.cli.arguments import count, whole
+from evenstep.cli.printing import print_json
 from evenstep.cli.workers_table import console
 from evenstep.errors import InvalidSetting
 from evenstep.insight.advice import (
@@ -47,16 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cluster", metavar="C", help=f"a cluster file, or one of {', '.join(SUMMARIES)}"
     )
     parser.add_argument(
-        "--times", nargs="+", metavar="FILE", help="times from elsewhere, docs/advise.md"
+        "--times", nargs="+", metavar="FILE", help="times from other tools, docs/advise.md"
     )
     parser.add_argument(
         "--batch-size",
         type=_sizes,
         metavar="X[,X...]",
-        help="with --times: of all workers, or of each, where the files do not say it",
+        help="with --times: of all workers, or of each, if the files do not have it",
     )
     parser.add_argument(
-        "--workers-out", type=whole, default=0, metavar="K", help="say which K workers to drop"
+        "--workers-out", type=whole, default=0, metavar="K", help="choose K workers to remove"
     )
     parser.add_argument("--seed", type=whole, default=0, metavar="S", help="of the ranges; 0")
     parser.add_argument("--json", action="store_true", help="print the advice as JSON")
@@ -65,15 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     advice = advise(_subject(args), args.workers_out, args.seed)
     if args.json:
-        json.dump(advice.as_json(), sys.stdout, indent=2)
-        print()
-        return 0
-    _print(advice)
+        print_json(advice.as_json())
+    else:
+        _print(advice)
     return 0
 
 
 def _subject(args: argparse.Namespace) -> Case | Observations:
-    given = [what for what in (args.log, args.cluster, args.times) if what is not None]
+    given = [source for source in (args.log, args.cluster, args.times) if source is not None]
     if len(given) != 1:
         raise InvalidSetting(
             f"give one of RUNLOG, --cluster and --times, got {len(given) or 'none'} of them"
@@ -88,9 +86,9 @@ def _subject(args: argparse.Namespace) -> Case | Observations:
 
 
 def _print(advice: Advice) -> None:
-
     print("\n".join(sentences(advice)))
-    print_tables(advice)
+    console().print(_workers(advice))
+    console().print(_totals(advice))
     print("To balance a DistributedDataParallel script, change three lines:")
     print(lines_to_change(advice.total))
 
@@ -100,13 +98,7 @@ def _sizes(text: str) -> list[int]:
 
 
 _SHOWN = 40
-"""Workers in the table: of more, the slowest ones."""
-
-
-def print_tables(advice: Advice) -> None:
-    """Print what each worker would do, and what other total batches would bring."""
-    console().print(_workers(advice))
-    console().print(_totals(advice))
+"""Most workers in the table: of more, the slowest ones."""
 
 
 def _workers(advice: Advice) -> Table:
@@ -133,9 +125,9 @@ def _workers(advice: Advice) -> Table:
 
 
 def _overhead(advice: Advice, worker: int) -> str:
-    if advice.overheads is None or advice.told is None:
+    if advice.overheads is None or advice.identified is None:
         return "-"
-    if not advice.told[worker]:
+    if not advice.identified[worker]:
         return "none assumed"
     return time_of(advice, advice.overheads[worker])
 

@@ -1,4 +1,4 @@
-"""Types of command-line arguments; each says what it takes when it gets something else."""
+"""Types of command-line arguments; an error names the rule and the argument."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def share(text: str) -> float:
 
 
 def add_seeds(parser: argparse.ArgumentParser) -> None:
-    """Let a command take one seed or several."""
+    """Add the options for one seed or several."""
     seeds = parser.add_mutually_exclusive_group()
     seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
     seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-7 or 1,4,9: medians")
 
 
 def seeds_of(args: argparse.Namespace) -> list[int]:
-    """Return the seeds that were asked for."""
+    """Return the seeds of the arguments."""
     return [args.seed] if args.seeds is None else parse_seeds(args.seeds)
 
 

@@ -1,12 +1,12 @@
 """Train under several schemes, and compare them with BSP.
 
 BSP, ASP, SSP, backup workers, FlexRR and LB-BSP train the same workload on the same cluster, with
-the same noise. The gradients are real ones; the clock is the cluster's: every time is virtual. With
---engine ray, workers are real processes that are slowed down to the cluster's times, or not.
-Shown are the per-update time (hardware efficiency), the updates that it took to reach the target
-(statistical efficiency) and the time that it took, each also over BSP's; docs/compare.md.
+the same noise. The gradients are real; all times are virtual, by the clock of the cluster. With
+--engine ray, workers are real processes, slowed down to the cluster's times or at full speed. The
+results are the per-update time (hardware efficiency), the updates to the target (statistical
+efficiency) and the time to the target, each also divided by BSP's; docs/compare.md.
 
-Alone it trains a small net on scikit-learn's digits on four GPUs, in half a minute.
+Without options, it trains a small net on scikit-learn's digits on four GPUs, in half a minute.
 
 examples:
   evenstep compare
@@ -20,13 +20,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from evenstep.cli.arguments import add_seeds, count, positive, seeds_of, share
 from evenstep.cli.compare_view import Display, displayed, print_result, result_of
-from evenstep.cli.stopping import told_to_stop
+from evenstep.cli.printing import print_json
+from evenstep.cli.stopping import interrupt_on_signals
 from evenstep.core.short_form import parse_spec
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
@@ -42,13 +41,13 @@ if TYPE_CHECKING:
 
 SCHEMES = "bsp,asp,ssp,backup,flexrr,lb-bsp"
 TARGET, ITERATIONS = 0.95, 200
-"""What is asked for where the user asks for neither."""
+"""The defaults if neither is given."""
 LEARNING_RATES = {"sgd": 0.3, "momentum": 0.05, "adam": 0.01}
-"""The usual ones, good for the digits."""
+"""Default learning rates, good for the digits."""
 MOMENTUM = 0.9
 NO_WORKLOAD = "none"
 TRAINING = {"data": None, "optimizer": "sgd", "learning_rate": None, "shards": 1, "threads": 1}
-"""Options that say how a workload is trained, and what they are if not given."""
+"""The options for training a workload, and their defaults."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,33 +79,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", default="virtual", metavar="E", help=f"{', '.join(ENGINES)}; default virtual"
     )
-    parser.add_argument("--address", metavar="A", help="with ray: of a Ray cluster that is there")
+    parser.add_argument("--address", metavar="A", help="with ray: of a running Ray cluster")
     speeds = parser.add_mutually_exclusive_group()
     speeds.add_argument(
         "--scale",
         type=positive,
         metavar="S",
         help="with ray: workers take the times of the cluster, with S real seconds for each "
-        f"of its; default {EMULATED_SCALE}",
+        f"virtual one; default {EMULATED_SCALE}",
     )
     speeds.add_argument(
-        "--real-speeds", action="store_true", help="with ray: workers are as fast as they can be"
+        "--real-speeds", action="store_true", help="with ray: workers run at full speed"
     )
     parser.add_argument("--optimizer", default="sgd", metavar="O", help="sgd, momentum or adam")
-    parser.add_argument("--learning-rate", type=positive, metavar="ETA", help="that of BSP")
+    parser.add_argument("--learning-rate", type=positive, metavar="ETA", help="of BSP")
     parser.add_argument("--shards", type=count, default=1, metavar="S", help="parameter servers")
     parser.add_argument(
         "--threads",
         type=count,
         default=1,
         metavar="N",
-        help="that compute a gradient in virtual time; default 1, as small nets are fastest so",
+        help="threads per gradient, in virtual time; default 1, which is fastest for small nets",
     )
     parser.add_argument(
         "--target",
         type=share,
         metavar="ACC",
-        help=f"accuracy to reach; without --iterations a scheme then stops, or after "
+        help=f"accuracy; without --iterations a scheme stops when it reaches it, or after "
         f"{MOST_UPDATES} updates; default {TARGET}, with {ITERATIONS} iterations",
     )
     parser.add_argument("--iterations", type=count, metavar="K", help="updates of each scheme")
@@ -120,7 +119,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
-        # Now, not after a long run.
+        # Check it now, not after a long run.
         check_format(args.plot)
     seeds = seeds_of(args)
     contenders = parse_scheme_specs(args.schemes or usual_schemes(args.engine))
@@ -134,7 +133,7 @@ def run(args: argparse.Namespace) -> int:
             f"--predictor goes with lb-bsp:proportional, got no such scheme for {args.predictor!r}"
         )
     with (
-        told_to_stop(),
+        interrupt_on_signals(),
         comparison.session(contenders, seeds[0]),
         displayed(comparison, contenders, len(seeds), quiet=args.json) as display,
     ):
@@ -145,8 +144,7 @@ def run(args: argparse.Namespace) -> int:
 
         plot_comparison(result, args.plot)
     if args.json:
-        json.dump(result, sys.stdout, indent=2, allow_nan=False)
-        print()
+        print_json(result, allow_nan=False)
         return 0
     print_result(result)
     if args.plot is not None:
@@ -155,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def make_comparison(args: argparse.Namespace) -> Comparison:
-    """Make the comparison that was asked for; what was left open is as usual."""
+    """Make the comparison of the arguments; the others have their defaults."""
     target, iterations = args.target, args.iterations
     workload = _workload(args)
     if workload is not None and target is None and iterations is None:
@@ -203,7 +201,7 @@ def _engine(args: argparse.Namespace) -> Engine:
 
 
 def optimizer_spec(spec: str, learning_rate: float | None) -> str:
-    """Return the short form of an optimizer with all that the user left open.
+    """Return the short form of an optimizer with its defaults.
 
     >>> optimizer_spec("momentum", 0.2)
     'sgd:momentum=0.9,learning_rate=0.2'
@@ -227,7 +225,7 @@ def _workload(args: argparse.Namespace) -> Workload | None:
                 option = name.replace("_", "-")
                 raise InvalidSetting(f"--{option} goes with a workload, got none for {value!r}")
         return None
-    # Here, so that a timing-only comparison needs no torch.
+    # Imported here, so that a timing-only comparison needs no torch.
     from evenstep.simulator.engine.optimizers import make_optimizer
     from evenstep.simulator.engine.replica import use_threads
     from evenstep.simulator.workloads.registry import make_workload

@@ -1,4 +1,4 @@
-"""The picture of a comparison: accuracy over time and over updates, and what that is of BSP's."""
+"""The picture of a comparison: accuracy over time and over updates, and the ratios to BSP."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 
 _WIDTH = 860.0
 _HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
-"""Heights in points: the title, the curves, a bar, and what is around the bars."""
+"""Heights in points: the title, the curves, a bar, and the frame of the bars."""
 _COLOURS = ("#444444", "#999999", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#0072b2")
-"""In the order of schemes, again from the beginning where there are more."""
+"""Colours in the order of the schemes, repeated if there are more."""
 _LONGEST = 1.25
-"""Where the axis of time ends at the latest, as a multiple of BSP's run: the rest is far off."""
+"""Largest end of the time axis, as a multiple of BSP's run."""
 _SHOWN = 5
-"""How much of the accuracies is shown: so many times what the best model still gets wrong."""
+"""Range of the accuracy axis, as a multiple of the best model's error."""
 _BELOW = 0.9
-"""Where the axis of accuracies begins at the latest, over the target."""
+"""Largest start of the accuracy axis, as a fraction of the target."""
 _LARGEST = 2.0
-"""Where the axis of ratios ends at the latest."""
+"""Largest end of the ratio axis."""
 _MARGIN = 1.15
-"""Length of the axis of ratios where its values end, for the last one's number."""
+"""Length of the ratio axis over its largest value, with room for a number."""
 _RATIOS = {
     "per_update_over_bsp": "per-update time / BSP",
     "updates_over_bsp": "updates to {target} / BSP",
@@ -63,17 +63,14 @@ def _figure(result: Mapping[str, Any]) -> Figure:
         _draw_curves(above.subplots(1, 2, sharey=True, width_ratios=(1.25, 1)), result)
     wanted = list(_RATIOS)[: 1 if settings["target"] is None else len(_RATIOS)]
     panels = below.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
+    target = "" if settings["target"] is None else percent(settings["target"])
     for axes, name in zip(panels, wanted, strict=True):
-        _draw_bars(axes, schemes, name, _RATIOS[name].format(target=_target(settings)))
+        _draw_bars(axes, schemes, name, _RATIOS[name].format(target=target))
     title, details = what_ran(settings)
     top = 1 - 8 / height
     figure.text(0.01, top, readable(title, 130), va="top", fontsize=11, fontweight="bold")
     figure.text(0.01, top - 19 / height, details, va="top", color="#555555")
     return figure
-
-
-def _target(settings: Mapping[str, Any]) -> str:
-    return "" if settings["target"] is None else percent(settings["target"])
 
 
 def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
@@ -110,9 +107,9 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
 
 
 def lowest_shown(best: float, target: float | None) -> float:
-    """Return the accuracy that the axis begins at: where schemes differ, but below the target.
+    """Return the start of the accuracy axis: where schemes differ, but below the target.
 
-    The beginning of all curves is steep and much the same.
+    The beginning of all curves is steep and similar.
 
     >>> lowest_shown(best=0.75, target=None), lowest_shown(best=0.9, target=0.5)
     (0.0, 0.45)
@@ -122,7 +119,7 @@ def lowest_shown(best: float, target: float | None) -> float:
 
 
 def median_curve(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
-    """Return the medians over seeds, point by point, as far as all of them went.
+    """Return the medians over seeds, point by point, up to the end of the shortest curve.
 
     >>> points = {"updates": [0, 5], "time": [0.0, 2.0], "accuracy": [0.1, 0.5]}
     >>> later = {"updates": [0, 5, 10], "time": [0.0, 4.0, 6.0], "accuracy": [0.1, 0.7, 0.9]}
@@ -139,7 +136,7 @@ def median_curve(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
 
 
 def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> None:
-    """Draw one bar for each scheme, with its spread over seeds; the first is on top."""
+    """Draw one bar for each scheme, with its spread over seeds; the first is at the top."""
     values = [scheme["medians"][name] for scheme in schemes]
     end = min(max([1.0, *(value for value in values if value is not None)]), _LARGEST)
     for i, (scheme, value) in enumerate(zip(schemes, values, strict=True)):
@@ -160,7 +157,7 @@ def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> 
 
 
 def _draw_value(axes: Axes, row: int, value: float, right: float, end: float) -> None:
-    """Write a value behind its bar, or into one that goes on beyond the axis."""
+    """Write a value after its bar, or into a bar that is longer than the axis."""
     if value > end:
         at = (_MARGIN - 0.02) * end
         axes.text(at, row, f"{value:.2f} »", va="center", fontsize=8, ha="right", color="white")

@@ -1,4 +1,4 @@
-"""How `evenstep compare` looks: what each scheme has reached so far, the figures at the end."""
+"""The output of `evenstep compare`: a live table of the schemes, and the figures at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from evenstep.simulator.engine.scheme_specs import SchemeSpec
 _LIVE_EVERY = 0.1
 """Seconds between two updates of the live table."""
 _WIDTH = 120
-"""Of the result, where there is no terminal."""
+"""Width of the result, if there is no terminal."""
 _CAPTION = (
     "per update: average time until the server has received one more gradient, as in the paper; "
     "updates to a target have n gradients each"
@@ -36,7 +36,7 @@ _CAPTION = (
 def displayed(
     comparison: Comparison, contenders: Sequence[SchemeSpec], num_seeds: int, quiet: bool
 ) -> Iterator[Display]:
-    """Show runs live on a terminal; where there is none, or it is to be quiet, show nothing."""
+    """Show the runs live on a terminal; show nothing without one, or with `quiet`."""
     console = Console(stderr=True)
     shown = not quiet and console.is_terminal
     live = Live(console=console, transient=True) if shown else None
@@ -45,7 +45,7 @@ def displayed(
 
 
 class Display:
-    """What each scheme has reached so far."""
+    """The live table: updates, time and accuracy of each scheme so far."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Display:
         self._runs = self._bars.add_task("runs", total=num_seeds * len(contenders))
         self._updates = self._bars.add_task("updates", total=num_updates)
         self._latest: dict[str, tuple[Progress, float | None]] = {}
-        """The newest state of each scheme, with the accuracy it had last."""
+        """The newest state of each scheme, with its last accuracy."""
         self._shown_at = 0.0
         self._title = ""
 
     def watch(self, contender: SchemeSpec, seed: int) -> Callable[[Progress], None]:
-        """Return what is to be told of every update of a run."""
+        """Return a function that takes every update of a run."""
         self._title = f"{contender.label}, seed {seed} ({self._time})"
         self._latest.pop(contender.label, None)
 
@@ -111,7 +111,7 @@ def _ignore(progress: Progress) -> None:
 
 
 def print_result(result: Mapping[str, Any]) -> None:
-    """Print what was compared, and the figures: those of the seed, or medians of several."""
+    """Print the setting, and the figures: of one seed, or medians of several."""
     settings = result["settings"]
     console = Console()
     if not console.is_terminal:
@@ -124,7 +124,7 @@ def print_result(result: Mapping[str, Any]) -> None:
 
 
 def _faults(result: Mapping[str, Any]) -> list[str]:
-    """Say which workers and shards failed."""
+    """Return a line for each worker or shard that failed."""
     return [
         f"{scheme['scheme']}, seed {seed['seed']}, {seconds(fault['time'])}: "
         f"{fault['who']} failed in iteration {fault['iteration']}: {fault['what']}"
@@ -135,7 +135,7 @@ def _faults(result: Mapping[str, Any]) -> list[str]:
 
 
 def what_ran(settings: Mapping[str, Any]) -> list[str]:
-    """Say in words what was compared."""
+    """Return the setting of a comparison, in words."""
     seeds = settings["seeds"]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"medians of {len(seeds)} seeds"
     trained = "timing-only: nothing is trained"
@@ -186,7 +186,7 @@ def _table(result: Mapping[str, Any]) -> Table:
 
 
 def _ratio(scheme: Mapping[str, Any], name: str, several: bool) -> str:
-    """Return a ratio, with its spread over seeds where there are several."""
+    """Return a ratio, with its spread over several seeds."""
     median = scheme["medians"].get(name)
     if median is None:
         return "-"
@@ -197,7 +197,7 @@ def _ratio(scheme: Mapping[str, Any], name: str, several: bool) -> str:
 
 
 def _reached(scheme: Mapping[str, Any], name: str, form: str | None) -> str:
-    """Return a figure of reaching the target; of several seeds, how many did."""
+    """Return a figure of reaching the target, with the number of seeds that reached it."""
     median = scheme["medians"][name]
     reached = sum(seed[name] is not None for seed in scheme["seeds"])
     count = "" if reached == len(scheme["seeds"]) else f" ({reached} of {len(scheme['seeds'])})"
@@ -211,7 +211,7 @@ def _accuracy(value: float | None) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as it would be said.
+    """Return a share in percent.
 
     >>> percent(0.95), percent(0.925)
     ('95%', '92.5%')
@@ -236,14 +236,15 @@ def result_of(
     seeds: list[int],
     figures: list[dict[str, ComparisonFigures]],
 ) -> dict[str, Any]:
-    """Return what was asked for and all that came out: the figures of every seed."""
+    """Return the settings, and the figures of every scheme and seed."""
     schemes = []
     for contender in contenders:
         rows = [
             {"seed": seed, **normalised(contender, of_seed)}
             for seed, of_seed in zip(seeds, figures, strict=True)
         ]
-        further = [_further(of_seed[contender.label]) for of_seed in figures]
+        own = [of_seed[contender.label] for of_seed in figures]
+        further = [{"curve": one.curve, "faults": list(map(asdict, one.faults))} for one in own]
         schemes.append(
             {
                 "scheme": contender.label,
@@ -253,10 +254,6 @@ def result_of(
             }
         )
     return {"settings": _settings(comparison, seeds), "schemes": schemes}
-
-
-def _further(figures: ComparisonFigures) -> dict[str, Any]:
-    return {"curve": figures.curve, "faults": [asdict(fault) for fault in figures.faults]}
 
 
 def _details(comparison: Comparison, contender: SchemeSpec, seed: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Look at jobs while they run, in a browser: who waits, how batch sizes change, what is gained.
+"""Show running jobs in a browser: waiting, batch sizes over time, and the gain of balancing.
 
 Shows a run log, all run logs in a folder (the current one by default), or the jobs of a manager.
-It only reads; on loopback, unless --listen says otherwise.
+It only reads, and listens on loopback by default.
 
 examples:
   evenstep dashboard run.jsonl
@@ -14,28 +14,25 @@ examples:
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 from pathlib import Path
 
+import uvicorn
+from starlette.applications import Starlette
+
 from evenstep.cli.stopping import Stop
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.insight.dashboard.app import make_app
 from evenstep.insight.dashboard.folder import Folder
 from evenstep.insight.dashboard.managed import Managed
-from evenstep.insight.dashboard.server import DashboardOptions, serve
 from evenstep.insight.dashboard.source import Source
-from evenstep.manager.access import (
-    DEFAULT_HTTP_PORT,
-    check_exposure,
-    client_context,
-    is_loopback,
-    listening_context,
-    parse_address,
-    read_token,
-)
+from evenstep.manager import access
 from evenstep.runlog.follower import ManagerFollower
 from evenstep.runlog.manager_stream import ManagerStream
 
 DEFAULT_PORT = 7413
+_BACKLOG = 128
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--manager-token-file", metavar="FILE", help="the manager's token")
     parser.add_argument(
-        "--manager-ca", metavar="FILE", help="certificates to believe; turns TLS to it on"
+        "--manager-ca", metavar="FILE", help="trusted certificates of the manager; turns TLS on"
     )
     parser.add_argument(
         "--listen",
@@ -59,19 +56,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     parser.add_argument(
-        "--insecure", action="store_true", help="other addresses also without token and TLS"
+        "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    source, options = _source(args), _options(args)
-    safe = options.token is not None, options.certificate is not None
-    warning = check_exposure(options.host, *safe, args.insecure, "see the jobs", "the dashboard")
+    source = _source(args)
+    if (args.tls_cert is None) != (args.tls_key is None):
+        raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
+    if args.tls_cert is not None:
+        # Errors in them are reported here, not by the server later.
+        access.listening_context(args.tls_cert, args.tls_key)
+    host, port = access.parse_address(args.listen, DEFAULT_PORT)
+    token = access.read_token(args.token_file) if args.token_file else None
+    safe = token is not None, args.tls_cert is not None
+    warning = access.check_exposure(host, *safe, args.insecure, "see the jobs", "the dashboard")
     if warning:
         print(f"evenstep dashboard: warning: {warning}", file=sys.stderr)
-    # The server handles the signals that stop it, and passes them on when it has ended.
-    with Stop():
-        serve(source, options, lambda where: print(f"evenstep dashboard: {where}", flush=True))
+    app = make_app(source, token, access.is_loopback(host), lambda: server.should_exit)
+    server = uvicorn.Server(_config(app, args))
+    # The server handles the signals that stop it, and raises them again when it has ended.
+    with Stop(), _listen(host, port) as listening:
+        host, port = listening.getsockname()[:2]
+        scheme = "https" if args.tls_cert else "http"
+        print(f"evenstep dashboard: {scheme}://{_in_url(host)}:{port}", flush=True)
+        server.run(sockets=[listening])
     return 0
 
 
@@ -85,22 +94,36 @@ def _source(args: argparse.Namespace) -> Source:
         return Folder(path)
     if args.path is not None:
         raise InvalidSetting(f"--manager must come without RUNLOG|DIR, got {str(args.path)!r}")
-    host, port = parse_address(args.manager, DEFAULT_HTTP_PORT)
-    token = read_token(args.manager_token_file) if args.manager_token_file else None
-    context = client_context(args.manager_ca) if args.manager_ca else None
-    if token and context is None and not is_loopback(host):
+    host, port = access.parse_address(args.manager, access.DEFAULT_HTTP_PORT)
+    token = access.read_token(args.manager_token_file) if args.manager_token_file else None
+    context = access.client_context(args.manager_ca) if args.manager_ca else None
+    if token and context is None and not access.is_loopback(host):
         raise InvalidSetting(f"--manager-ca must be given, so that the token reaches {host} alone")
-    name = f"[{host}]" if ":" in host else host
     follower = ManagerFollower(ManagerStream((host, port), token, context))
-    return Managed(follower, f"manager {name}:{port}")
+    return Managed(follower, f"manager {_in_url(host)}:{port}")
 
 
-def _options(args: argparse.Namespace) -> DashboardOptions:
-    if (args.tls_cert is None) != (args.tls_key is None):
-        raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
-    if args.tls_cert is not None:
-        # What is wrong with them is said here, and not by the server when it begins.
-        listening_context(args.tls_cert, args.tls_key)
-    host, port = parse_address(args.listen, DEFAULT_PORT)
-    token = read_token(args.token_file) if args.token_file else None
-    return DashboardOptions(host, port, token, args.tls_cert, args.tls_key)
+def _config(app: Starlette, args: argparse.Namespace) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        lifespan="on",
+        server_header=False,
+        ssl_certfile=args.tls_cert,
+        ssl_keyfile=args.tls_key,
+        timeout_graceful_shutdown=3,
+        h11_max_incomplete_event_size=16 * 1024,
+        limit_concurrency=200,
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

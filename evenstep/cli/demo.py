@@ -2,8 +2,8 @@
 
 Real distributed training with PyTorch: four processes train a small convolutional net on
 scikit-learn's digits. The devices are emulated: each worker takes as long as a GPU of its kind
-would (V100, M60, K80, K520; scaled down). With --throttle nothing is emulated: the CPUs of the
-workers are really throttled by control groups, which usually takes root.
+would (V100, M60, K80, K520; scaled down). With --throttle nothing is emulated: control groups
+throttle the CPUs of the workers, which usually needs root.
 
 examples:
   evenstep demo
@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -28,11 +27,11 @@ from rich.text import Text
 from evenstep.cli.arguments import count, whole
 from evenstep.cli.demo_result import DemoResult
 from evenstep.cli.demo_settings import RUNS, SHARES, DemoSettings
+from evenstep.cli.printing import print_json
 from evenstep.cli.processes import Torchrun
-from evenstep.cli.stopping import told_to_stop
+from evenstep.cli.stopping import interrupt_on_signals
 from evenstep.cli.watch_view import Latest, iteration_time
 from evenstep.cli.workers_table import workers_table
-from evenstep.core import Floats
 from evenstep.errors import InvalidSetting
 from evenstep.runlog.follower import FileFollower
 from evenstep.simulator.load.throttle import Throttles
@@ -42,7 +41,7 @@ _WORKER = "evenstep.cli.demo_worker"
 _POLL = 0.1
 _TITLES = {"plain": "plain BSP", "balanced": "balanced"}
 _THROTTLED_WIDTH = 80
-"""Of the net: throttled workers need something to compute."""
+"""Width of the net: throttled workers need enough to compute."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,20 +61,19 @@ def run(args: argparse.Namespace) -> int:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
     folder = Path(args.out)
     folder.mkdir(parents=True, exist_ok=True)
-    with told_to_stop(), contextlib.ExitStack() as stack:
+    with interrupt_on_signals(), contextlib.ExitStack() as stack:
         settings = _settings(args, folder, stack)
-        _train(settings, stack.enter_context(_view(settings, quiet=args.json)))
+        num_iterations = settings.epochs * (NUM_TRAINING // settings.cluster.total)
+        _train(settings, stack.enter_context(DemoView(num_iterations, quiet=args.json)))
     result = DemoResult.of(settings)
     files = result.write_files()
     for path in (settings.result, settings.output):
         path.unlink()
     if args.json:
-        json.dump({**result.as_json(), "files": files}, sys.stdout, indent=2)
-        print()
+        print_json({**result.as_json(), "files": files})
     else:
-        print(
-            "\n".join(["", *result.lines(), *(f"{what}: {path}" for what, path in files.items())])
-        )
+        paths = (f"{name}: {path}" for name, path in files.items())
+        print("\n".join(["", *result.lines(), *paths]))
     return 0
 
 
@@ -94,18 +92,11 @@ def _settings(args: argparse.Namespace, folder: Path, stack: contextlib.ExitStac
             f"--workers must be <= {len(SHARES)} with --throttle, got {args.workers}"
         )
     throttles = stack.enter_context(Throttles(SHARES[: args.workers]))
-    return DemoSettings(
-        str(folder), args.workers, args.epochs, args.seed, throttles.groups, _THROTTLED_WIDTH
-    )
-
-
-def _view(settings: DemoSettings, quiet: bool) -> DemoView:
-    per_epoch = NUM_TRAINING // settings.cluster.total
-    return DemoView(settings.epochs * per_epoch, quiet)
+    return replace(settings, throttled=throttles.groups, width=_THROTTLED_WIDTH)
 
 
 def _train(settings: DemoSettings, view: DemoView) -> None:
-    """Start the workers, and show what their run logs say until they are through."""
+    """Start the workers, and show their run logs until they end."""
     for run in RUNS:
         settings.log(run).unlink(missing_ok=True)
     how = "with throttled CPUs" if settings.throttled else "with emulated device speeds"
@@ -118,10 +109,10 @@ def _train(settings: DemoSettings, view: DemoView) -> None:
 
 
 def _follow(follower: FileFollower, title: str, workers: Torchrun, view: DemoView) -> None:
-    """Show one run until its log says that it has ended."""
+    """Show one run until its log has the end event."""
     latest = Latest()
     while not latest.ended:
-        # Asked before the log is read: what an ended process has written is all there.
+        # Checked before the log is read: the log of an ended process is complete.
         running = workers.is_running()
         for record in follower.poll():
             latest.take(record)
@@ -140,7 +131,7 @@ class DemoView:
         self._quiet = quiet
         self._console = Console()
         self._live: Live | None = None
-        self._told = 0
+        self._printed = 0
         if self._console.is_terminal and not quiet:
             self._live = Live(console=self._console, refresh_per_second=8, transient=True)
 
@@ -155,13 +146,13 @@ class DemoView:
             return
         if self._live is not None:
             self._live.update(self._table(name, latest))
-        elif latest.iteration + 1 >= self._told + max(1, self._num_iterations // 5):
-            self._told = latest.iteration + 1
+        elif latest.iteration + 1 >= self._printed + max(1, self._num_iterations // 5):
+            self._printed = latest.iteration + 1
             self.say(_line(name, latest, self._num_iterations))
 
     def end(self, name: str, latest: Latest) -> None:
         """Leave the last state of a run on the screen."""
-        self._told = 0
+        self._printed = 0
         if self._live is not None and latest.row is not None:
             self._console.print(self._table(name, latest))
             self._live.update(Text())
@@ -191,11 +182,8 @@ def _line(name: str, latest: Latest, num_iterations: int) -> str:
     assert latest.row is not None
     row = latest.row
     sizes = "/".join(map(str, row.batch_sizes.tolist()))
+    times = "/".join(f"{1e3 * time:.0f}" for time in row.times.tolist())
     return (
         f"{name}: iteration {latest.iteration + 1}/{num_iterations}, batch sizes {sizes}, "
-        f"times {_milliseconds(row.times)} ms, waiting {latest.waiting_share:.0%}"
+        f"times {times} ms, waiting {latest.waiting_share:.0%}"
     )
-
-
-def _milliseconds(times: Floats) -> str:
-    return "/".join(f"{1e3 * time:.0f}" for time in times.tolist())

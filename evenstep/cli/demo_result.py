@@ -1,4 +1,4 @@
-"""What the demo found: its figures, in words and as JSON, and its plot and report."""
+"""The result of the demo: its figures, in words and as JSON, its plot and its report."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from evenstep.insight.report.words import SOURCE_MEANS, duration, sentences
 
 @dataclass(frozen=True, eq=False)
 class DemoResult:
-    """Two runs of the same training, side by side."""
+    """The two runs of the demo, plain and balanced."""
 
     settings: DemoSettings
     figures: Figures
     plain: runlog.RunLog
     balanced: runlog.RunLog
     best_sizes: list[int] | None
-    """The optimum, where the curves of the devices are known."""
+    """The optimum, if the curves of the devices are known."""
     training: dict[str, Any]
-    """What worker 0 says of the two nets."""
+    """The comparison of the two nets by worker 0."""
 
     @classmethod
     def of(cls, settings: DemoSettings) -> DemoResult:
-        """Read what the workers left behind."""
+        """Read the files of the workers."""
         plain, balanced = (runlog.read(settings.log(run)) for run in ("plain", "balanced"))
         best_sizes, optimum = _optimum(settings)
         if optimum is None:
@@ -106,12 +106,12 @@ class DemoResult:
         elif optimum is not None:
             yield (
                 f"Batch sizes ended at {final}; the optimum is an estimate, {duration(optimum)} "
-                "if everybody keeps the speed of the plain run."
+                "if all workers keep the speed of the plain run."
             )
 
 
 def _optimum(settings: DemoSettings) -> tuple[list[int] | None, float | None]:
-    """Return the optimum of the emulated devices, exactly."""
+    """Return the exact optimum of the emulated devices."""
     if settings.throttled:
         return None, None
     cluster = settings.cluster
@@ -126,7 +126,7 @@ def _estimated_optimum(plain: Figures) -> float | None:
 
 
 def _seconds(run_log: runlog.RunLog) -> float:
-    """Return how long a run took by the clock, to the end of its last iteration."""
+    """Return the wall-clock time of a run, up to the end of its last iteration."""
     return float(run_log.starts[-1] + np.nan_to_num(run_log.iteration_times[-1]))
 
 

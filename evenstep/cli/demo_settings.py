@@ -1,4 +1,4 @@
-"""What the demo and its worker processes agree on."""
+"""The settings that the demo shares with its worker processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.scenarios import emulated_gpus
 
 SCALE = 0.125
-"""Of scenario G's times: the optimum is 137.5 ms, several times what the computation needs."""
+"""Scale of scenario G's times: the optimum is 137.5 ms, several times the computation."""
 
 RUNS = {"plain": "off", "balanced": "balanced"}
 """The two runs, in their order, with the mode of their balancer."""
@@ -19,22 +19,22 @@ RUNS = {"plain": "off", "balanced": "balanced"}
 POLICY = "equal_finish"
 
 SHARES = (0.4, 0.25, 0.15, 0.1)
-"""Of a CPU, for each worker in turn where they are throttled: together less than two."""
+"""Shares of a CPU of throttled workers, in their order: together less than two CPUs."""
 
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """One demo: the same training twice, on workers that are unequal in one of two ways."""
+    """One demo: the same training twice, on workers that are emulated or throttled."""
 
     folder: str
-    """Where run logs, plot and report go."""
+    """The folder of run logs, plot and report."""
     num_workers: int = 4
     epochs: int = 4
     seed: int = 0
     throttled: Sequence[str] = ()
-    """A control group for each worker that really slows it down; empty: speeds are emulated."""
+    """A control group for each worker that throttles it; empty: speeds are emulated."""
     width: int = 8
-    """Of the net."""
+    """Width of the net."""
 
     @property
     def source(self) -> str:
@@ -42,12 +42,12 @@ class DemoSettings:
 
     @property
     def result(self) -> Path:
-        """Where worker 0 says what came out of the training."""
+        """The file for the result of the training, written by worker 0."""
         return Path(self.folder, "demo-result.json")
 
     @property
     def output(self) -> Path:
-        """Where everything goes that the workers print."""
+        """The file for the output of the workers."""
         return Path(self.folder, "demo-output.txt")
 
     def log(self, run: str) -> Path:
@@ -56,12 +56,12 @@ class DemoSettings:
 
     @property
     def cluster(self) -> Cluster:
-        """The emulated devices; of throttled workers, only the total is theirs too."""
+        """The emulated devices; throttled workers use only its total."""
         return emulated_gpus(self.num_workers, SCALE)
 
     @property
     def workers(self) -> Sequence[str]:
-        """The names of the workers, which say what slows them down."""
+        """The names of the workers: their devices, or their shares of a CPU."""
         if self.throttled:
             return [f"{share:.0%} CPU" for share in SHARES[: self.num_workers]]
         return self.cluster.workers

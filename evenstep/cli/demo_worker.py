@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _train(settings: DemoSettings, run: str, worker: int) -> tuple[nn.Module, EmulatedDevice]:
-    """Train from the start, and return the net and the device that it was trained on."""
+    """Train from the start, and return the net and its device."""
     net = digits_net(settings.seed, settings.width)
     device = EmulatedDevice(_curve(settings, worker))
     device.slow_down(net[0])
@@ -62,7 +62,7 @@ def _train(settings: DemoSettings, run: str, worker: int) -> tuple[nn.Module, Em
 
 
 def _curve(settings: DemoSettings, worker: int) -> Curve:
-    """Return how long the worker's device takes; one that is really throttled just takes it."""
+    """Return the time curve of the worker's device; 0 for a throttled worker."""
     cluster = settings.cluster
 
     def curve(batch_size: float) -> float:
@@ -72,7 +72,7 @@ def _curve(settings: DemoSettings, worker: int) -> Curve:
 
 
 def _fit(model: nn.Module, balancer: Balancer, settings: DemoSettings) -> None:
-    """Run what would be a user's own loop."""
+    """Run the training loop as a user would write it."""
     train, _ = digits()
     loader = balancer.loader(train, seed=settings.seed, drop_last=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -85,7 +85,7 @@ def _fit(model: nn.Module, balancer: Balancer, settings: DemoSettings) -> None:
 
 
 def _compare(plain: nn.Module, balanced: nn.Module) -> dict[str, object]:
-    """Return how far the parameters are apart, and what each net has learned."""
+    """Return the difference of the parameters, and the accuracy of each net."""
     pairs = list(zip(plain.parameters(), balanced.parameters(), strict=True))
     _, test = digits()
     return {

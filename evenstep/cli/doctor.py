@@ -1,8 +1,8 @@
-"""Look whether balanced training works here, and say what to do where it does not.
+"""Check that balanced training works on this machine, and suggest a remedy for each problem.
 
-Shows what is installed, process-group backends, devices, cores and limits, clocks, whether CPUs
-can be throttled and network namespaces made, and trains for a moment in two processes. Exit code
-1 where balanced training cannot work.
+Checks installed packages, process-group backends, devices, cores and limits, clocks, CPU throttling
+and network namespaces, and trains briefly in two processes. The exit code is 1 if balanced training
+cannot work.
 
 examples:
   evenstep doctor
@@ -12,12 +12,12 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
-import sys
+from itertools import chain
 
 from evenstep.cli.arguments import positive
-from evenstep.cli.doctor_checks import MARKS, Finding, look_at_machine, look_at_packages
-from evenstep.cli.doctor_training import look_at_training
+from evenstep.cli.doctor_checks import MARKS, Finding, check_machine, check_packages
+from evenstep.cli.doctor_training import check_training
+from evenstep.cli.printing import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,20 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
-    for look in (
-        look_at_packages,
-        look_at_machine,
-        lambda: look_at_training(args.timeout),
-    ):
-        for finding in look():
-            findings.append(finding)
-            if not args.json:
-                print("\n".join(_lines(finding)), flush=True)
+    for finding in chain(check_packages(), check_machine(), check_training(args.timeout)):
+        findings.append(finding)
+        if not args.json:
+            print("\n".join(_lines(finding)), flush=True)
     works = not any(finding.state == "broken" for finding in findings)
     if args.json:
-        data = {"works": works, "findings": [finding.as_json() for finding in findings]}
-        json.dump(data, sys.stdout, indent=2)
-        print()
+        print_json({"works": works, "findings": [finding.as_json() for finding in findings]})
     else:
         print(f"Balanced training {'works' if works else 'does not work'} here.")
     return 0 if works else 1

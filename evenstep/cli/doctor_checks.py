@@ -1,4 +1,4 @@
-"""The machine: cores and limits, clocks, and what may be done to make workers slow on purpose."""
+"""Checks of `evenstep doctor`: installed packages, cores and limits, clock, throttling."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from evenstep.simulator.load.throttle import Throttles
 
 _CGROUP = Path("/sys/fs/cgroup")
 _COARSE = 1e-4
-"""Seconds: a clock that ticks more slowly than this is too coarse for short iterations."""
+"""Seconds: a clock with longer ticks is too coarse for short iterations."""
 
 
-def look_at_machine() -> Iterator[Finding]:
-    """Yield what the machine has, and what it allows."""
+def check_machine() -> Iterator[Finding]:
+    """Yield the findings on hardware, limits and permissions."""
     yield _cores()
     yield _limits()
     yield _clock()
@@ -109,7 +109,7 @@ def _throttling() -> Finding:
 
 
 def _namespaces() -> Finding:
-    """Try a network namespace, in a process that ends with it."""
+    """Try to make a network namespace, in a process of its own."""
     remedy = "only slow networks on purpose need them: run as root, with util-linux and iproute2"
     command = shutil.which("unshare")
     if command is None:
@@ -121,8 +121,8 @@ def _namespaces() -> Finding:
     except (OSError, subprocess.TimeoutExpired) as problem:
         return Finding("network namespaces", "lacking", str(problem), remedy)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        return Finding("network namespaces", "lacking", said or "refused", remedy)
+        message = done.stderr.decode(errors="replace").strip()
+        return Finding("network namespaces", "lacking", message or "refused", remedy)
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     if missing:
         text = f"allowed, but {' and '.join(missing)} not installed"
@@ -131,12 +131,12 @@ def _namespaces() -> Finding:
 
 
 MARKS = {"ok": "[ok]", "lacking": "[--]", "broken": "[!!]"}
-"""As it should be; something does without; balanced training cannot work."""
+"""Good; some other feature does not work; balanced training cannot work."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     >>> Finding("clock", "ok", "40 ns").as_json()
     {'subject': 'clock', 'state': 'ok', 'text': '40 ns', 'remedy': ''}
@@ -147,20 +147,20 @@ class Finding:
     """One of `MARKS`."""
     text: str
     remedy: str = ""
-    """What to do, where there is something."""
+    """What to do about a problem."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn"}
-"""Packages whose distribution has another name."""
+"""Distributions that have another name than their package."""
 _LEAST = re.compile(r"^([A-Za-z0-9_.-]+)>=([0-9.]+)")
 _NEEDED = ("numpy", "torch", "psutil")
-"""What balanced training cannot do without."""
+"""Packages that balanced training needs."""
 
 
-def look_at_packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[Finding]:
     """Yield our version, and each package with its version and the extra that brings it."""
     system = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding("evenstep", "ok", f"{__version__}, {system}")
@@ -189,7 +189,7 @@ def _package(package: str, extra: str, least: dict[str, str]) -> Finding:
 
 
 def _least_versions() -> dict[str, str]:
-    """Return the least version of what we need, as our own package says it."""
+    """Return the least versions of our requirements, from our package's metadata."""
     try:
         needs = metadata.requires("evenstep") or []
     except metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Whether training works: what torch has here, and two processes that really train, balanced."""
+"""Checks of training: torch's backends and devices, and two processes that train, balanced."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from evenstep.errors import EvenstepError
 
 _POLL = 0.1
 _LARGEST_DIFFERENCE = 1e-4
-"""Of parameters after a plain and a balanced training on the same samples."""
+"""Largest difference of parameters after plain and balanced training on the same samples."""
 
 
-def look_at_training(timeout: float) -> Iterator[Finding]:
-    """Yield backends, devices, and how two processes fared that trained for a moment."""
+def check_training(timeout: float) -> Iterator[Finding]:
+    """Yield the findings on backends, devices, and a short training in two processes."""
     if find_spec("torch") is None or find_spec("psutil") is None:
         yield Finding(
             "training", "broken", "not tried: it takes torch and psutil",
@@ -33,7 +33,7 @@ def look_at_training(timeout: float) -> Iterator[Finding]:
 
 
 def _torch(timeout: float) -> Iterator[Finding]:
-    """Ask torch in a process of its own, as it may crash with a wrong driver."""
+    """Query torch in a process of its own, as it may crash with a wrong driver."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "evenstep.pytorch.diagnostics"],
@@ -44,8 +44,8 @@ def _torch(timeout: float) -> Iterator[Finding]:
         yield Finding("torch", "broken", f"does not load: {problem}", "install it again")
         return
     if done.returncode or not isinstance(facts, dict):
-        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
-        yield Finding("torch", "broken", f"does not load: {said[-1]}", "install it again")
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no output"]
+        yield Finding("torch", "broken", f"does not load: {lines[-1]}", "install it again")
         return
     yield _backends(facts)
     yield _devices(facts)
@@ -86,8 +86,8 @@ def _trial(timeout: float) -> Finding:
                     time.sleep(_POLL)
             outcome = json.loads(result.read_text())
         except (EvenstepError, OSError, ValueError) as problem:
-            said = output.read_text(errors="replace").strip() if output.exists() else ""
-            last = said.splitlines()[-1:] or ["no output"]
+            text = output.read_text(errors="replace").strip() if output.exists() else ""
+            last = text.splitlines()[-1:] or ["no output"]
             return Finding(
                 "training", "broken", f"{problem}; last line: {last[0]}",
                 "look at what torchrun says: python -m torch.distributed.run --standalone "
@@ -98,16 +98,16 @@ def _trial(timeout: float) -> Finding:
 
 def _judged(outcome: dict[str, Any], took: float) -> Finding:
     sizes, difference = outcome["batch_sizes"], outcome["largest_difference"]
-    told = (
+    text = (
         f"two processes trained in {took:.0f} s over loopback, the second slowed down: batch sizes "
         f"{sizes[0]}/{sizes[1]}, parameters {difference:.1g} from those of plain BSP"
     )
     if sum(sizes) != outcome["total"] or not difference < _LARGEST_DIFFERENCE:
         return Finding(
-            "training", "broken", f"{told}, total {outcome['total']}",
+            "training", "broken", f"{text}, total {outcome['total']}",
             "balancing changes what is trained here: please report this, with this output",
         )  # fmt: skip
     if sizes[0] <= sizes[1]:
         remedy = "the machine may be too busy to measure anything: try again when it is not"
-        return Finding("training", "lacking", f"{told}; the slow one was not relieved", remedy)
-    return Finding("training", "ok", told)
+        return Finding("training", "lacking", f"{text}; the slow one was not relieved", remedy)
+    return Finding("training", "ok", text)

@@ -1,10 +1,10 @@
-"""Replay a trace as real load on this machine, so that workers here are really contended.
+"""Replay a trace as real load on this machine, so that workers on it are contended.
 
-Processes take the CPU time that the trace says was taken, on the cores given, and hold memory
-that is really there. The trace is a CSV file with the columns start,end,cpu,memory (tasks, and the
-shares of the machine that each takes) or second,cpu,memory (the shares that are left from then
-on), or B:usage or B:tasks with a worker of Cluster-B. docs/load.md tells more. Ends with the trace,
-after --duration, or with Ctrl-C, and leaves nothing behind.
+Processes use as much CPU time as in the trace, on the given cores, and hold real memory. The trace
+is a CSV file with the columns start,end,cpu,memory (tasks, with the shares of the machine that each
+takes) or second,cpu,memory (the shares that are left from then on), or B:usage or B:tasks with a
+worker of Cluster-B; docs/load.md. The load ends with the trace, after --duration, or with Ctrl-C,
+and leaves no processes.
 
 examples:
   evenstep load --trace B:tasks --worker m4.2xlarge-0 --speedup 10
@@ -14,7 +14,6 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +23,7 @@ from typing import Any
 import psutil
 
 from evenstep.cli.arguments import parse_numbers, positive, share
+from evenstep.cli.printing import print_json
 from evenstep.cli.stopping import Stop
 from evenstep.measure.cgroups import memory_limit
 from evenstep.measure.memory import available_memory
@@ -31,7 +31,7 @@ from evenstep.simulator.load.load import Load, usable_cores
 from evenstep.simulator.load.replay import Level, read_trace, replay
 
 _TICK = 0.5
-"""Seconds between two looks at the memory that is left."""
+"""Seconds between two readings of the available memory."""
 _MIB = 1 << 20
 
 
@@ -52,29 +52,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=share,
         default=0.5,
         metavar="F",
-        help="hold at the most this share of the memory that is available, default 0.5",
+        help="hold at most this share of the available memory, default 0.5",
     )
     parser.add_argument("--json", action="store_true", help="print a summary as JSON")
 
 
 @dataclass(frozen=True)
 class LoadOutcome:
-    """What one level wanted, and what it got."""
+    """The wanted and the real load of one level."""
 
     second: float
-    """When the level begins in the trace."""
+    """The start of the level in the trace."""
     duration: float
-    """How long it really lasted, in seconds."""
+    """Real duration, in seconds."""
     cpu_wanted: float
     """Share of the cores."""
     cpu_got: float
-    """CPU time that the load had, by the kernel's count, over time and cores."""
+    """CPU time of the load, as counted by the kernel, over time and cores."""
     cpu_waited: float
-    """The same of the time in which its processes waited for a CPU; several may at once."""
+    """Time in which its processes waited for a CPU, over time and cores; may exceed 1."""
     memory_wanted: int
     """Bytes."""
     memory_allowed: int
-    """Bytes that it was told to hold in the end."""
+    """Bytes that it was allowed to hold in the end."""
     memory_got: int
     """Bytes that were resident when the level ended."""
 
@@ -91,15 +91,14 @@ def run(args: argparse.Namespace) -> int:
         outcomes = list(play(levels, load, memory, stop, watch))
     summary = _summarise(args, cores, outcomes, stop)
     if args.json:
-        json.dump(summary, sys.stdout, indent=2)
-        print()
+        print_json(summary)
     else:
         _print(summary)
     return stop.exit_code
 
 
 class HeldMemory:
-    """How much of the machine's memory a load may hold."""
+    """The amount of memory that a load may hold."""
 
     def __init__(self, load: Load, cap: float) -> None:
         self._load = load
@@ -109,7 +108,7 @@ class HeldMemory:
         self.total = total if self._limit is None else min(total, self._limit.limit)
 
     def allowed(self, wanted: int) -> int:
-        """Return the bytes to hold: what is wanted, or what can be had without harm."""
+        """Return the bytes to hold: the wanted amount, up to the cap."""
         free = available_memory(self._limit) + self._load.held()
         return min(wanted, int(self._cap * free))
 
@@ -121,7 +120,7 @@ def play(
     stop: Stop,
     watch: Callable[[Level, float], None],
 ) -> Iterator[LoadOutcome]:
-    """Put the levels on the machine, one after another, and yield what each got."""
+    """Apply the levels to the machine, one after another, and yield the outcome of each."""
     begun = time.perf_counter()
     for level in levels:
         before, end = load.read(), begun + level.end
@@ -171,7 +170,7 @@ def _announce(args: argparse.Namespace, levels: Sequence[Level], load: Load) -> 
         f"{len(levels)} levels of {args.trace}, {args.speedup:g} times as fast.\n"
         f"CPU: {min(cpus):.0%} to {max(cpus):.0%} of each core. "
         f"Memory: {min(memories):.0%} to {max(memories):.0%}, "
-        f"but at the most {args.memory_cap:.0%} of what is available.\n"
+        f"but at most {args.memory_cap:.0%} of the available memory.\n"
         f"{load.num_processes} processes; Ctrl-C ends them.",
         flush=True,
     )

@@ -1,13 +1,13 @@
-"""The ``evenstep`` command: finds the command asked for, imports only that one, and runs it.
+"""The ``evenstep`` command: finds the requested command, imports only that one, and runs it.
 
 A command is a module with a docstring, which ``--help`` shows, and two functions:
 
-    add_arguments(parser)     says what it takes
-    run(args) -> int          does it, and returns the exit code
+    add_arguments(parser)     adds its arguments
+    run(args) -> int          runs it, and returns the exit code
 
-Exit codes: 0 done, 1 what was looked at is not as it should be, 2 the user's mistake (one line, no
-traceback), 130 interrupted with Ctrl-C, 141 the reader of our output went away. Anything else is a
-bug of ours and shows its traceback.
+Exit codes: 0 success, 1 a check failed, 2 the user's mistake (one line, no traceback), 130
+interrupted with Ctrl-C, 141 the reader of the output closed the pipe. Anything else is a bug and
+shows its traceback.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ from evenstep.errors import EvenstepError
 
 
 class Entry(NamedTuple):
-    """Where a command lives and what it does, known without importing it."""
+    """The module and the summary of a command, known without importing it."""
 
     module: str
     summary: str
 
 
 COMMANDS: dict[str, Entry] = {
-    "advise": Entry("evenstep.cli.advise", "say what balancing would gain, before using it"),
+    "advise": Entry("evenstep.cli.advise", "estimate the gain of balancing before using it"),
     "compare": Entry("evenstep.cli.compare", "train under several schemes, and compare them"),
-    "dashboard": Entry("evenstep.cli.dashboard", "look at jobs in a browser while they run"),
+    "dashboard": Entry("evenstep.cli.dashboard", "show running jobs in a browser"),
     "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
-    "doctor": Entry("evenstep.cli.doctor", "look whether balanced training works here"),
+    "doctor": Entry("evenstep.cli.doctor", "check that balanced training works on this machine"),
     "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
     "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
-    "report": Entry("evenstep.cli.report", "make a page that shows what happened in a run"),
-    "simulate": Entry("evenstep.cli.simulate", "show in virtual time what balancing reaches"),
-    "watch": Entry("evenstep.cli.watch", "watch a run while it goes on"),
+    "report": Entry("evenstep.cli.report", "make the report of a run, as an HTML page"),
+    "simulate": Entry("evenstep.cli.simulate", "show the effect of balancing in virtual time"),
+    "watch": Entry("evenstep.cli.watch", "watch a running job in the terminal"),
 }
 
 MOVED: dict[str, str] = {
     "reproduce": "the paper's experiments are run from a checkout of Evenstep's repository: "
-    "python -m reproduction ...",
+    "python -m reproduction ..."
 }
-"""Commands of former versions: where to find what they did."""
+"""Commands of former versions, and their replacements."""
 
 EXTRAS: dict[str, str] = {
     "h11": "manager",
@@ -67,28 +67,28 @@ EXTRAS: dict[str, str] = {
     "torch": "torch",
     "uvicorn": "dashboard",
 }
-"""Which extra brings a package that the core does without."""
+"""The extra that brings each package that the core does not need."""
 
 
 class Command(Protocol):
-    """What the module of a command offers."""
+    """The interface of a command's module."""
 
     def add_arguments(self, parser: argparse.ArgumentParser, /) -> None:
-        """Declare what the command takes."""
+        """Add the arguments of the command."""
 
     def run(self, args: argparse.Namespace, /) -> int:
         """Run the command and return its exit code."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; ``argv`` is that of the process by default."""
+    """Run one command and return its exit code; ``argv`` defaults to that of the process."""
     return exit_code_of(lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
 def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
-    """Return the exit code of an action; a user's mistake is one line, which names the program."""
+    """Return the exit code of an action; a user's mistake prints one line, with the program."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal without our letters gets question marks, not a traceback.
+        # A terminal that lacks a character gets a question mark, not a traceback.
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
@@ -141,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="evenstep",
         usage="evenstep [--help] [--version] COMMAND ...",
         description="Makes the workers of a distributed training job finish iterations together.",
-        epilog="\n".join(["commands:", *lines, "", "evenstep COMMAND --help tells more."]),
+        epilog="\n".join(["commands:", *lines, "", "evenstep COMMAND --help shows its options."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"evenstep {__version__}")
@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _fail(message: str, program: str = "evenstep") -> int:
-    # A message may quote a name from a file, and a terminal obeys control characters.
+    # A message may quote a name from a file, and a terminal interprets control characters.
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.splitlines()))
     print(f"{program}: error: {line}", file=sys.stderr)
     return 2

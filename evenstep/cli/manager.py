@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
-import sys
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from evenstep.cli.arguments import count, whole
+from evenstep.cli.printing import print_json
 from evenstep.errors import InvalidSetting
 from evenstep.manager.access import (
     DEFAULT_ADDRESS,
@@ -50,7 +50,7 @@ _UNUSED = {
     "create": (*_LISTENING, "json"),
     "status": (*_LISTENING, *_CREATING),
 }
-"""The options that an action has no use for."""
+"""The options that do not go with an action."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,11 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_it.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help=f"for /metrics, /events, /healthz; default: {DEFAULT_HTTP_ADDRESS}; off: nowhere",
+        help=f"for /metrics, /events, /healthz, or off; default: {DEFAULT_HTTP_ADDRESS}",
     )
-    run_it.add_argument("--state", metavar="DIR", type=Path, help="where jobs outlive the manager")
+    run_it.add_argument("--state", metavar="DIR", type=Path, help="where jobs are stored")
     run_it.add_argument(
-        "--logs", metavar="DIR", type=Path, help="where every run of a job gets a run log"
+        "--logs", metavar="DIR", type=Path, help="where run logs of all jobs are written"
     )
     run_it.add_argument(
         "--log-format", choices=FORMATS, default="text", help="of its own log lines; text"
@@ -78,13 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_it.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
     run_it.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     run_it.add_argument(
-        "--insecure", action="store_true", help="other addresses also without token and TLS"
+        "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
     ask = parser.add_argument_group("create and status (these take --token-file too)")
     ask.add_argument("--manager", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}")
-    ask.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
-    ask.add_argument("--workers", type=count, metavar="N", help="the job begins with this many")
-    ask.add_argument("--total", type=count, metavar="X", help="samples of all in one iteration")
+    ask.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
+    ask.add_argument("--workers", type=count, metavar="N", help="workers at the start of the job")
+    ask.add_argument("--total", type=count, metavar="X", help="samples of one iteration")
     ask.add_argument(
         "--policy", help=f"default: {JobSettings.policy}, or {_policy(True)} with --on-cpus"
     )
@@ -96,7 +96,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument(
         "--granularity", type=count, metavar="N", help="batch sizes are multiples of this; 1"
     )
-    ask.add_argument("--reuse", metavar="OTHER", help="begin with what this job has learned")
+    ask.add_argument("--reuse", metavar="OTHER", help="start with what this job has learned")
     ask.add_argument("--json", action="store_true", help="status as JSON")
 
 
@@ -121,7 +121,7 @@ def _listen(args: argparse.Namespace) -> int:
 
 
 def _check_exposure(options: ManagerOptions, insecure: bool) -> None:
-    """Refuse, or warn of, addresses where others could do harm."""
+    """Refuse exposed addresses without token and TLS, or warn of them."""
     safe = options.token is not None, options.tls is not None
     warnings = [check_exposure(options.listen[0], *safe, insecure)]
     if options.http is not None:
@@ -164,8 +164,7 @@ def _policy(on_cpus: bool) -> str:
 def _status(args: argparse.Namespace) -> int:
     jobs = _ask(args, "status", job=args.job or "")
     if args.json:
-        json.dump([_plain(job) for job in jobs], sys.stdout, indent=2)
-        print()
+        print_json([_plain(job) for job in jobs])
         return 0
     print("\n".join(line for job in jobs for line in _lines(job)) or "no jobs")
     return 0
@@ -174,11 +173,9 @@ def _status(args: argparse.Namespace) -> int:
 def _ask(args: argparse.Namespace, call: str, **arguments: Any) -> Any:
     token = read_token(args.token_file) if args.token_file else None
     tls = client_context(args.tls_ca) if args.tls_ca else None
-    line = ServiceConnection(Where(args.manager or DEFAULT_ADDRESS, token, tls), _PATIENCE)
-    try:
-        return line.call(call, _PATIENCE, **arguments)
-    finally:
-        line.close()
+    where = Where(args.manager or DEFAULT_ADDRESS, token, tls)
+    with closing(ServiceConnection(where, _PATIENCE)) as connection:
+        return connection.call(call, _PATIENCE, **arguments)
 
 
 def _lines(job: Any) -> list[str]:
@@ -191,14 +188,14 @@ def _lines(job: Any) -> list[str]:
     lines = [f"{job.job}: {state}; total {settings.total}, {settings.policy}, {settings.predictor}"]
     for worker in job.workers:
         size = "-" if worker.batch_size is None else worker.batch_size
-        here = "connected" if worker.connected else "away"
-        said = "reported" if worker.reported else "not reported"
-        lines.append(f"  {worker.worker}: batch size {size}, {here}, {said}")
+        connected = "connected" if worker.connected else "away"
+        reported = "reported" if worker.reported else "not reported"
+        lines.append(f"  {worker.worker}: batch size {size}, {connected}, {reported}")
     return lines
 
 
 def _plain(value: Any) -> Any:
-    """Return a struct as what JSON knows."""
+    """Return a Thrift struct in JSON's types."""
     if isinstance(value, list):
         return [_plain(item) for item in value]
     if hasattr(value, "thrift_spec"):

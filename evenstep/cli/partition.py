@@ -1,15 +1,15 @@
 r"""Make, show, check and migrate partitions: the samples of a data set, in a folder per worker.
 
-A folder that holds several partitions stands for all of them.
+A folder with several partitions stands for all of them.
 
 actions:
   create    deal a data set to workers, mixed or by class
-  show      what is in partitions
+  show      show the contents of partitions
   verify    check files and checksums, and that no sample is lost or doubled; exit code 1 if
-            something is wrong
-  migrate   move samples between partitions, so that they follow batch sizes: folders on this
-            machine, or --agents anywhere; exit code 1 if some could not be moved
-  serve     run the agent of a partition, which hands samples to the agents of others
+            there is a problem
+  migrate   move samples between partitions, so that they match batch sizes: folders on this
+            machine, or --agents on any; exit code 1 if some samples could not be moved
+  serve     run the agent of a partition, which sends samples to other agents
 
 examples:
   evenstep partition create data --workers 5 --digits --by-class
@@ -62,10 +62,10 @@ from evenstep.partitions.store.index import FILE
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_create(actions.add_parser("create", help="deal a data set to workers"))
-    _add_migrate(actions.add_parser("migrate", help="move samples to where batch sizes want them"))
+    _add_migrate(actions.add_parser("migrate", help="move samples to match batch sizes"))
     add_serve_arguments(actions.add_parser("serve", help="run the agent of a partition"))
-    for action, does in (("show", "what is in partitions"), ("verify", "what is wrong with them")):
-        _add_folders(actions.add_parser(action, help=does))
+    for action, words in (("show", "show their contents"), ("verify", "check for damage")):
+        _add_folders(actions.add_parser(action, help=words))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -112,20 +112,20 @@ def _add_migrate(parser: argparse.ArgumentParser) -> None:
         type=_names,
         default=(),
         metavar="NAME,...",
-        help="partitions to share out to the others; without --sizes nothing else moves",
+        help="partitions to empty into the others; without --sizes nothing else moves",
     )
     parser.add_argument(
         "--lost",
         type=_names,
         default=(),
         metavar="NAME,...",
-        help="partitions whose disks are lost for good: end what was open with them first",
+        help="partitions whose disks are lost: their open hand-overs are ended first",
     )
-    parser.add_argument("--minimum", type=count, default=1, help="samples that stay everywhere")
+    parser.add_argument("--minimum", type=count, default=1, help="samples that each one keeps")
     parser.add_argument("--seed", type=whole, default=0, help="which samples move, default: 0")
     parser.add_argument("--chunk-size", type=count, metavar="SAMPLES")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would move")
-    parser.add_argument("--compact", action="store_true", help="free the disk of what has left")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would move")
+    parser.add_argument("--compact", action="store_true", help="free the space of moved samples")
     add_agents_arguments(parser)
 
 
@@ -194,7 +194,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _partitions(folders: list[Path]) -> list[Path]:
-    """Return the folders of partitions; one that holds several stands for them."""
+    """Return the folders of partitions; a folder with several stands for them."""
     found: list[Path] = []
     for folder in folders:
         inner = sorted(path.parent for path in folder.glob(f"*/{BLOCKS}"))
@@ -206,7 +206,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def arrays_of(args: argparse.Namespace) -> Arrays:
-    """Return the arrays that the arguments name."""
+    """Return the arrays of the arguments."""
     if args.digits:
         return _digits()
     if args.npz is not None:
@@ -220,7 +220,7 @@ def arrays_of(args: argparse.Namespace) -> Arrays:
 
 
 def label_of(args: argparse.Namespace, arrays: Arrays) -> str | None:
-    """Return the array with the classes: the one that is named, or the last of several."""
+    """Return the name of the array with the classes: the given one, or the last of several."""
     if args.label is not None:
         if args.label not in arrays:
             raise InvalidSetting(f"label must be one of {', '.join(arrays)}, got {args.label!r}")
@@ -248,5 +248,5 @@ def _load(path: Path, archive: bool) -> Arrays:
     except OSError:
         raise
     except Exception as error:
-        # A file that was never one of these makes the readers of zip and npy raise almost anything.
+        # For a file of another format, the readers of zip and npy raise almost any error.
         raise InvalidSetting(f"{path} must be {kind} of numbers: {error}") from error

@@ -1,14 +1,15 @@
-"""What `evenstep partition` does between machines: agents that serve, and a migration by them.
+"""`evenstep partition` between machines: runs agents, and migrates between them.
 
-Thrift is loaded when it is needed: partitions on one machine do without.
+Thrift is imported when it is needed: partitions on one machine work without it.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evenstep.cli.arguments import count, positive, whole
 from evenstep.cli.partition_view import print_migration
@@ -41,7 +42,7 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=BANDWIDTH,
         metavar="BYTES_PER_S",
-        help="each way; default: %(default)g, which hardly slows a training down",
+        help="each way; default: %(default)g, which hardly slows down a training",
     )
     bandwidth.add_argument(
         "--unlimited", dest="bandwidth", action="store_const", const=None, help="no limit"
@@ -50,17 +51,17 @@ def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
         "--nice",
         type=whole,
         default=NICE,
-        help="by how much it lowers its priority, 0 to 19; default: %(default)d",
+        help="lowers its priority by this number, 0 to 19; default: %(default)d",
     )
     parser.add_argument("--quota", type=count, metavar="BYTES", help="a new one, for the rows")
     parser.add_argument("--token-file", metavar="FILE", help="the token that all agents share")
     parser.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
     parser.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
     parser.add_argument(
-        "--tls-ca", metavar="FILE", help="certificates of other agents to believe; --tls-cert"
+        "--tls-ca", metavar="FILE", help="trusted certificates of other agents; --tls-cert"
     )
     parser.add_argument(
-        "--insecure", action="store_true", help="other addresses also without token and TLS"
+        "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
     _add_until_eof(parser)
 
@@ -70,16 +71,16 @@ def add_agents_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--agents",
         metavar="HOST:PORT,...",
-        help="instead of folders: by which addresses agents can reach each other",
+        help="instead of folders: the addresses at which agents reach each other",
     )
     group.add_argument("--token-file", metavar="FILE", help="the token that all agents share")
-    group.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
+    group.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
     group.add_argument(
         "--patience",
         type=positive,
         default=PATIENCE,
         metavar="SECONDS",
-        help="without progress, until the migration is called off; default: %(default)g",
+        help="without progress, until the migration is cancelled; default: %(default)g",
     )
     _add_until_eof(group)
 
@@ -88,12 +89,12 @@ def _add_until_eof(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--until-eof",
         action="store_true",
-        help="end when standard input does, as when the program that started this is gone",
+        help="end when standard input ends, for example when the parent process has exited",
     )
 
 
 def parse_batch_sizes(text: str | None, num_workers: int) -> list[int] | None:
-    """Read a batch size per partition, where there are any.
+    """Read a batch size per partition; None without any.
 
     >>> parse_batch_sizes("64,192", 2)
     [64, 192]
@@ -116,18 +117,7 @@ def serve_partition(args: argparse.Namespace) -> int:
     if args.until_eof:
         terminate_at_eof()
     set_up("text")
-    settings = AgentSettings(
-        folder=str(args.folder),
-        listen=args.listen,
-        bandwidth=args.bandwidth,
-        nice=args.nice,
-        quota=args.quota,
-        token_file=args.token_file,
-        tls_cert=args.tls_cert,
-        tls_key=args.tls_key,
-        tls_ca=args.tls_ca,
-        insecure=args.insecure,
-    )
+    settings = AgentSettings(**_options(args, AgentSettings, folder=str(args.folder)))
     run_agent(settings, lambda name, address: _say(f"{name} on {address}"))
     _say("stopped")
     return 0
@@ -140,23 +130,18 @@ def migrate_between_agents(args: argparse.Namespace) -> int:
     if args.until_eof:
         terminate_at_eof()
     agents = args.agents.split(",")
-    settings = MigrationSettings(
-        agents=agents,
-        batch_sizes=parse_batch_sizes(args.sizes, len(agents)),
-        leaving=args.leaving,
-        lost=args.lost,
-        minimum=args.minimum,
-        seed=args.seed,
-        chunk_size=args.chunk_size,
-        dry_run=args.dry_run,
-        compact=args.compact,
-        patience=args.patience,
-        token_file=args.token_file,
-        tls_ca=args.tls_ca,
-    )
+    sizes = parse_batch_sizes(args.sizes, len(agents))
+    options = _options(args, MigrationSettings, agents=agents, batch_sizes=sizes)
+    settings = MigrationSettings(**options)
     result = migrate(settings, _show_progress)
     print_migration(result.tasks, result.sizes, args.dry_run, args.json)
     return 0 if result.succeeded else 1
+
+
+def _options(args: argparse.Namespace, settings: type, **others: Any) -> dict[str, Any]:
+    """Return the settings of a class by name: others, and the arguments of the same name."""
+    names = [field.name for field in fields(settings) if field.name not in others]
+    return {name: getattr(args, name) for name in names} | others
 
 
 def _say(text: str) -> None:

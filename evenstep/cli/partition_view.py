@@ -1,9 +1,7 @@
-"""What `evenstep partition` prints: partitions, what was found in them, and what moved."""
+"""The output of `evenstep partition`: contents, results of checks, and migrations."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,17 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from evenstep.cli.printing import print_json
 from evenstep.partitions.handover.task import Task
 from evenstep.partitions.store import Partition, Verification
 
 
-def print_json(value: object) -> None:
-    json.dump(value, sys.stdout, indent=2)
-    print()
-
-
 def print_partitions(folders: Sequence[Path], as_json: bool) -> None:
-    """Print what is in partitions, a line each."""
+    """Print the contents of partitions, a line each."""
     described = [_described(folder) for folder in folders]
     if as_json:
         print_json(described)
@@ -40,7 +34,7 @@ def print_partitions(folders: Sequence[Path], as_json: bool) -> None:
 
 
 def print_verification(found: Verification, folders: Sequence[Path], as_json: bool) -> None:
-    """Print what is wrong, or that nothing is."""
+    """Print the problems, or that there are none."""
     if as_json:
         print_json({"folders": [str(folder) for folder in folders], **asdict(found)})
         return
@@ -56,7 +50,7 @@ def print_verification(found: Verification, folders: Sequence[Path], as_json: bo
 
 
 def print_migration(tasks: Sequence[Task], sizes: dict[str, int], dry: bool, as_json: bool) -> None:
-    """Print who handed how many samples to whom, and what became of it."""
+    """Print the hand-overs of a migration: giver, receiver, samples and outcome."""
     described = [_hand_over(task, dry) for task in tasks]
     if as_json:
         print_json({"hand_overs": described, "sizes": sizes})

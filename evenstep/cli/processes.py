@@ -1,4 +1,4 @@
-"""Worker processes on this machine, started with torchrun; when we go, they are gone too."""
+"""Worker processes on this machine, started with torchrun, and ended with their parent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenstep.errors import EvenstepError
 LOCAL = "127.0.0.1"
 
 _GRACE = 3.0
-"""Seconds that processes have to end by themselves."""
+"""Seconds that processes get to end by themselves."""
 
 
 class Torchrun:
@@ -29,7 +29,7 @@ class Torchrun:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         command += ["--local-addr", LOCAL, "--nproc-per-node", str(num_workers)]
         self._output = output
-        # Workers have sessions of their own; an argument that nobody else has tells them all.
+        # Workers have sessions of their own; a unique argument identifies them all.
         self._mark = f"evenstep-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         with output.open("wb") as file:
             self._process = subprocess.Popen(
@@ -38,20 +38,20 @@ class Torchrun:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                # Ctrl-C is ours to hear, and to act on.
+                # Only the parent gets Ctrl-C, and ends the workers.
                 start_new_session=True,
             )
 
     def is_running(self) -> bool:
-        """Return whether they still run; an EvenstepError where they failed."""
+        """Return whether they still run; raises EvenstepError if they failed."""
         code = self._process.poll()
         if code:
             raise EvenstepError(f"the training failed (exit code {code}): {self._complaint()}")
         return code is None
 
     def stop(self) -> None:
-        """End all processes that are left, and wait until they are gone."""
-        # torchrun comes first: it would take the end of a worker for a failure.
+        """End all remaining processes, and wait for their end."""
+        # torchrun is first: it would take the end of a worker for a failure.
         if self._process.poll() is None:
             self._process.terminate()
         for end in (psutil.Process.terminate, psutil.Process.kill):
@@ -76,7 +76,7 @@ class Torchrun:
         ]
 
     def _complaint(self) -> str:
-        """Return the line that says most: the last one that names an error."""
+        """Return the most useful line of the output: the last one that names an error."""
         lines = self._output.read_text(errors="replace").splitlines()
         errors = [line for line in lines if "Error: " in line or "evenstep.errors" in line]
         ours = [line for line in errors if "ChildFailedError" not in line]
@@ -86,5 +86,5 @@ class Torchrun:
 def _loopback() -> str:
     """Return the name of the loopback interface."""
     addresses = psutil.net_if_addrs()
-    names = [name for name, all_of_it in addresses.items() for a in all_of_it if a.address == LOCAL]
+    names = [name for name, own in addresses.items() for a in own if a.address == LOCAL]
     return names[0] if names else "lo"

@@ -1,7 +1,6 @@
-"""Make the report of a run: one HTML file to look at, and what it says in a few sentences.
+"""Make the report of a run: a self-contained HTML page, and a summary in a few sentences.
 
-Reads the run log of a real or simulated run, also one that is still growing or was cut off, and
-writes a page that needs nothing else to be looked at.
+Reads the run log of a real or simulated run, even if it is still growing or cut off.
 
 examples:
   evenstep report run.jsonl
@@ -12,11 +11,10 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from pathlib import Path
 
 from evenstep import runlog
+from evenstep.cli.printing import print_json
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
@@ -26,21 +24,21 @@ from evenstep.insight.report.words import SOURCE_MEANS, sentences
 from evenstep.insight.retrospect import look_back
 
 _BUDGET = 40 * 2**20
-"""Bytes of a run log that are looked at; more would draw the same pictures, only later."""
+"""Bytes of a run log that are read: more would give the same pictures, only later."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", metavar="RUNLOG", help="a run log, docs/run_log.md")
     parser.add_argument(
-        "-o", "--output", metavar="FILE.html", help="default: beside the run log, as .html"
+        "-o", "--output", metavar="FILE.html", help="default: next to the run log, as .html"
     )
     parser.add_argument(
         "--plain", metavar="RUNLOG", help="run log of the same job without balancing, to compare"
     )
     parser.add_argument(
-        "--whole", action="store_true", help="look at every iteration, also of very long logs"
+        "--whole", action="store_true", help="read every iteration, also of very long logs"
     )
-    parser.add_argument("--png", metavar="FILE.png", help="also the plot of the run as a picture")
+    parser.add_argument("--png", metavar="FILE.png", help="also save the plot of the run")
     parser.add_argument(
         "--json", action="store_true", help="print the figures as JSON; a page only with -o"
     )
@@ -60,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     if args.png is not None:
         plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
     if args.json:
-        json.dump(figures.as_json(), sys.stdout, indent=2)
-        print()
+        print_json(figures.as_json())
         return 0
     print("\n".join([SOURCE_MEANS[figures.source], *sentences(figures)]))
     print(f"report: {output}")
@@ -71,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _output(args: argparse.Namespace) -> Path | None:
-    """Return where the page goes; never over a run log."""
+    """Return the path of the page; never that of a run log."""
     if args.output is None and args.json:
         return None
     output = Path(args.output) if args.output else Path(args.log).with_suffix(".html")

@@ -1,7 +1,7 @@
 """Show in virtual time how close a policy comes to the optimum.
 
-Runs a built-in scenario, a cluster of the paper, or one described in a file, under a policy; plain
-BSP and an oracle that knows the noise run beside it on the same noise. All figures are simulated;
+Runs a built-in scenario, a cluster of the paper, or a cluster file, under a policy; plain BSP and
+an oracle that knows the noise run on the same noise for comparison. All figures are simulated;
 docs/simulate.md defines them.
 
 examples:
@@ -15,12 +15,11 @@ examples:
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from evenstep.cli.arguments import add_seeds, count, seeds_of, whole
+from evenstep.cli.printing import print_json
 from evenstep.cli.simulate_view import Display, print_figures, print_workers
 from evenstep.cli.simulation_log import SimulationLog
 from evenstep.core import Plan
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
-        # Now, not after a long run.
+        # Check it now, not after a long run.
         check_format(args.plot)
     seeds = seeds_of(args)
     first = _cluster(args, seeds[0])
@@ -75,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     result = {"seeds": figures, "medians": median_figures(figures)}
     if args.json:
-        json.dump(result, sys.stdout, indent=2)
-        print()
+        print_json(result)
     else:
         _print(args, outcomes[0], setup, result)
     return 0
@@ -120,6 +118,6 @@ def _print(
 ) -> None:
     print_workers(first, setup, result["seeds"][0]["seed"])
     print_figures(result, first.cluster)
-    for what, path in (("plot", args.plot), ("run log", args.log)):
+    for name, path in (("plot", args.plot), ("run log", args.log)):
         if path:
-            print(f"{what}: {path}")
+            print(f"{name}: {path}")

@@ -1,4 +1,4 @@
-"""How `evenstep simulate` looks: a live table while it runs, the figures at the end."""
+"""The output of `evenstep simulate`: a live table while it runs, the figures at the end."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ FIGURES: dict[str, tuple[str, str]] = {
     "waiting_share": ("workers' time spent waiting", "{:.1%}"),
     "changes_per_100": ("size changes per 100 steady iterations", "{:.1f}"),
     "overruns": ("batches that did not fit into memory", "{}"),
-    "time_over_oracle": ("time / the oracle's, who knows the noise", "{:.3f}"),
+    "time_over_oracle": ("time / the oracle's, which knows the noise", "{:.3f}"),
     "time_over_bsp": ("time / plain BSP's", "{:.3f}"),
     "rmse": ("error of predicted speeds (RMSE, samples/s)", "{:.2f}"),
 }
-"""What is printed of the figures: in words, and in which form."""
+"""The figures that are printed: description and format."""
 
 
 class Display:
-    """Shows the run live on a terminal; does nothing where there is none."""
+    """Shows the run live on a terminal; does nothing without one."""
 
     def __init__(self, cluster: Cluster, setup: Setup, num_seeds: int, quiet: bool) -> None:
         self._cluster = cluster
@@ -53,7 +53,7 @@ class Display:
             self._live = Live(self._progress, console=console, transient=True)
 
     def watch(self, seed: int) -> Watcher:
-        """Return what is to be told of every iteration of a seed's run."""
+        """Return a function that takes every iteration of a seed's run."""
         self._progress.reset(self._run)
 
         def watch(iteration: Iteration, plan: Plan) -> None:
@@ -83,7 +83,7 @@ class Display:
 
 
 def print_workers(outcome: SimulationOutcome, setup: Setup, seed: int) -> None:
-    """Print how each worker ended: sizes, and times over the last tenth of the run."""
+    """Print the final size of each worker, and its time over the last tenth of the run."""
     last = max(1, len(outcome.sizes) // 10)
     times = outcome.times[-last:].mean(axis=0)
     title = f"{_title(outcome.cluster, setup)}, seed {seed}: the last {last} iterations (simulated)"
@@ -93,7 +93,7 @@ def print_workers(outcome: SimulationOutcome, setup: Setup, seed: int) -> None:
 
 
 def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
-    """Print the figures of the seeds, or their medians where there are several."""
+    """Print the figures of a seed, or the medians of several."""
     several = len(result["seeds"]) > 1
     figures = result["medians"] if several else result["seeds"][0]
     median = f", medians of {len(result['seeds'])} seeds" if several else ""

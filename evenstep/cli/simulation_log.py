@@ -1,4 +1,4 @@
-"""Recording: keeps what a simulated run does, for a run log and for a picture of it."""
+"""The log of a simulated run: writes a run log, and draws a picture of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, predi
 
 
 class SimulationLog:
-    """Writes each iteration to a run log, if one is wanted, and remembers it."""
+    """Remembers each iteration, and writes it to a run log if there is one."""
 
     def __init__(self, cluster: Cluster, setup: Setup, seed: int, log: str | None) -> None:
         header = Header(
@@ -34,19 +34,16 @@ class SimulationLog:
         self._writer = RunLogWriter(log, header) if log else None
 
     def __call__(self, iteration: Iteration, plan: Plan) -> None:
-        for event in self._plan_events.tell(plan, self._cluster.workers, iteration.number):
+        for event in self._plan_events.new_in(plan, self._cluster.workers, iteration.number):
             self._event(event)
         if iteration.number == self._cluster.changes_at:
             self._event(Event("note", iteration.number, text="scheduled change"))
         self._row(self._row_of(iteration, plan))
 
     def plot(self, path: str, outcome: SimulationOutcome) -> None:
-        """Draw the run with plain BSP and the oracle beside it."""
-        plot(
-            self._builder.build(),
-            path,
-            series={"plain BSP": outcome.bsp, "oracle": outcome.oracle},
-        )
+        """Draw the run, with the iteration times of plain BSP and the oracle."""
+        series = {"plain BSP": outcome.bsp, "oracle": outcome.oracle}
+        plot(self._builder.build(), path, series)
 
     def __enter__(self) -> SimulationLog:
         return self
@@ -56,7 +53,7 @@ class SimulationLog:
             self._writer.close()
 
     def end(self, iterations: int) -> None:
-        """Say that the run came to its end."""
+        """Add the event that ends the run."""
         self._event(Event("end", iterations))
 
     def _row_of(self, iteration: Iteration, plan: Plan) -> IterationRow:

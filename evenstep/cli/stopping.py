@@ -1,4 +1,4 @@
-"""Stopping in good order: Ctrl-C and SIGTERM end a command's work, not the command."""
+"""Orderly stopping: signals end a command's work, so that it can clean up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """An event that these signals set while it is entered."""
+    """An event that Ctrl-C and SIGTERM set inside its context."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -29,12 +29,12 @@ class Stop:
 
     @property
     def name(self) -> str | None:
-        """The signal that came, if one did."""
+        """The name of the received signal, if there was one."""
         return None if self._number is None else self._number.name
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects: 0, or 128 and the number of the signal."""
+        """0, or 128 plus the number of the signal, as shells expect."""
         return 0 if self._number is None else 128 + self._number
 
     def is_set(self) -> bool:
@@ -49,22 +49,22 @@ class Stop:
 
 
 @contextmanager
-def told_to_stop() -> Iterator[None]:
-    """Clean up for all signals that end a process; being told twice does not cut it short."""
+def interrupt_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on all signals that end a process; further ones are ignored."""
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {each: signal.getsignal(each) for each in signals}
-    # What whoever started us wants ignored, as nohup does, stays so.
-    heard = [each for each, handler in before.items() if handler is not signal.SIG_IGN]
+    # Signals that the parent process ignores, as nohup does, stay ignored.
+    handled = [each for each, handler in before.items() if handler is not signal.SIG_IGN]
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        for each in heard:
+        for each in handled:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for each in heard:
+    for each in handled:
         signal.signal(each, interrupt)
     try:
         yield
     finally:
-        for each in heard:
+        for each in handled:
             signal.signal(each, before[each])

@@ -1,9 +1,8 @@
-"""Watch a run while it goes on: a live table of its workers.
+"""Watch a running job: a live table of its workers.
 
-Follows a run log that grows, or a job of a manager. Shows each worker's batch size, batch
-processing time, waiting and CPU, and the iteration time now beside what plain BSP and the optimum
-would take, by lines fitted along the way. Plain lines where there is no terminal. Ends with the
-run.
+Follows a growing run log, or a job of a manager. Shows each worker's batch size, batch processing
+time, waiting and CPU, and the current iteration time next to the estimates for plain BSP and the
+optimum. Without a terminal, it prints plain lines. It ends with the run.
 
 examples:
   evenstep watch run.jsonl
@@ -16,52 +15,30 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Protocol
 
 from evenstep.cli.arguments import positive
 from evenstep.cli.watch_view import Watched, WatchView
 from evenstep.errors import InvalidSetting
-from evenstep.runlog import Record
 from evenstep.runlog.follower import FileFollower, JobFollower, ManagerFollower
 from evenstep.runlog.manager_stream import ManagerStream
 
 _POLL = 0.2
 _SETTLE = 3
-"""Polls after the end of a run in which another one may begin, as when a manager tells the past."""
-
-
-class Source(Protocol):
-    """Where records come from."""
-
-    @property
-    def behind(self) -> bool:
-        """Whether more is there already than was returned."""
-
-    @property
-    def problem(self) -> str | None:
-        """Why nothing comes."""
-
-    @property
-    def num_missed(self) -> int:
-        """Rows that will never come."""
-
-    def poll(self) -> list[Record]: ...
+"""Polls after the end of a run in which another may begin, as when a manager replays its events."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", nargs="?", metavar="RUNLOG", help="a run log; it may still come")
-    parser.add_argument(
-        "--manager", metavar="HOST:PORT", help="where a manager shows its events; its --http"
-    )
+    parser.add_argument("log", nargs="?", metavar="RUNLOG", help="a run log; it may not exist yet")
+    parser.add_argument("--manager", metavar="HOST:PORT", help="the --http address of a manager")
     parser.add_argument("--job", metavar="JOB", help="of the manager; default: the first that runs")
     parser.add_argument("--token-file", metavar="FILE", help="the token of the manager")
-    parser.add_argument("--tls-ca", metavar="FILE", help="certificates to believe; turns TLS on")
+    parser.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
     parser.add_argument(
         "--every", type=positive, default=5.0, metavar="S", help="between plain lines; 5 s"
     )
     parser.add_argument(
         "--patience", type=positive, default=300.0, metavar="S",
-        help="how long a manager may be away, or a log may not be there; 300 s",
+        help="how long a manager may be unreachable, or a log missing; 300 s",
     )  # fmt: skip
 
 
@@ -79,21 +56,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _watch_manager(args: argparse.Namespace) -> int:
-    from evenstep.manager.access import (
-        DEFAULT_HTTP_PORT,
-        client_context,
-        is_loopback,
-        parse_address,
-        read_token,
-    )
+    from evenstep.manager import access
 
-    host, port = parse_address(args.manager, DEFAULT_HTTP_PORT)
-    if args.token_file and not args.tls_ca and not is_loopback(host):
+    host, port = access.parse_address(args.manager, access.DEFAULT_HTTP_PORT)
+    if args.token_file and not args.tls_ca and not access.is_loopback(host):
         raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
-    token = read_token(args.token_file) if args.token_file else None
-    tls = client_context(args.tls_ca) if args.tls_ca else None
+    token = access.read_token(args.token_file) if args.token_file else None
+    tls = access.client_context(args.tls_ca) if args.tls_ca else None
     stream = ManagerStream((host, port), token, tls, args.job)
-    # Nobody waits for a manager that was not there at the beginning.
+    # A manager that is unreachable at the start is an error.
     stream.connect()
     stream.start()
     follower = JobFollower(ManagerFollower(stream), args.job)
@@ -104,8 +75,8 @@ def _watch_manager(args: argparse.Namespace) -> int:
         stream.close()
 
 
-def _watch(source: Source, view: WatchView, patience: float) -> int:
-    """Show what comes until the run ends, or until what it comes from is away for too long."""
+def _watch(source: FileFollower | JobFollower, view: WatchView, patience: float) -> int:
+    """Show the records until the run ends, or until the source is unreachable for too long."""
     watched, polls_since_end, well_at = Watched(), 0, time.monotonic()
     while polls_since_end <= _SETTLE:
         watched.take(source.poll())

@@ -1,4 +1,4 @@
-"""How `evenstep watch` looks: a live table on a terminal, a line now and then elsewhere."""
+"""The output of `evenstep watch`: a live table on a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from evenstep.insight.report.words import duration
 from evenstep.runlog import Event, Header, IterationRow, Record
 
 _QUIET = 20.0
-"""Seconds without an iteration that are worth a word."""
+"""Seconds without an iteration after which the view says so."""
 
 
 class WatchView:
@@ -29,8 +29,8 @@ class WatchView:
         self._every = every
         self._console = Console()
         self._live: Live | None = None
-        self._told_at = -math.inf
-        self._told = -1
+        self._printed_at = -math.inf
+        self._printed = -1
         self._problem: str | None = None
         self._moved_at = time.monotonic()
         self._last_iteration = -1
@@ -38,7 +38,7 @@ class WatchView:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True)
 
     def show(self, watched: Watched, problem: str | None) -> None:
-        """Show the state, and what is wrong with where it comes from."""
+        """Show the state of the run, and the problem of its source."""
         now = time.monotonic()
         if watched.latest.iteration != self._last_iteration:
             self._last_iteration, self._moved_at = watched.latest.iteration, now
@@ -48,15 +48,15 @@ class WatchView:
         if problem != self._problem:
             self._problem = problem
             self._say(problem or "it is back")
-        if now >= self._told_at + self._every:
+        if now >= self._printed_at + self._every:
             self._line(watched, now)
 
     def end(self, watched: Watched) -> None:
-        """Leave the last state on the screen, and say that the run has ended."""
+        """Leave the last state on the screen, and print that the run has ended."""
         if self._live is not None:
             self._live.update(Text())
             self._console.print(self._picture(watched, None, self._moved_at))
-        elif watched.latest.iteration != self._told:
+        elif watched.latest.iteration != self._printed:
             self._line(watched, time.monotonic())
         if watched.ended:
             why = f": {readable(watched.reason, 60)}" if watched.reason else ""
@@ -76,9 +76,9 @@ class WatchView:
 
     def _line(self, watched: Watched, now: float) -> None:
         row = watched.latest.row
-        if row is None or watched.latest.iteration == self._told:
+        if row is None or watched.latest.iteration == self._printed:
             return
-        self._told, self._told_at = watched.latest.iteration, now
+        self._printed, self._printed_at = watched.latest.iteration, now
         sizes = "/".join(map(str, row.batch_sizes.tolist()[:16]))
         more = "/..." if row.num_workers > 16 else ""
         self._say(f"{_title(watched)}; batch sizes {sizes}{more}")
@@ -110,19 +110,19 @@ def _title(watched: Watched) -> str:
 
 
 _CATCH_UP = 200
-"""Iterations that lines are fitted to, of those that came at once: the last ones are enough."""
+"""Most iterations of one poll that lines are fitted to: the last ones."""
 
 
 class Latest:
-    """The newest state of a run: all that a live view shows of it."""
+    """The newest state of a run, for a live view."""
 
     def __init__(self) -> None:
         self.header: Header | None = None
         self.workers: tuple[str, ...] = ()
         self.row: IterationRow | None = None
-        """The last iteration whose times are known."""
+        """The last iteration with known times."""
         self.iteration = -1
-        """The last iteration, whether its times are known or not."""
+        """The number of the last iteration, with known times or not."""
         self.ended = False
 
     def take(self, record: Record) -> None:
@@ -141,7 +141,7 @@ class Latest:
 
     @property
     def waiting_share(self) -> float:
-        """The part of the workers' time in the last iteration that was spent waiting."""
+        """The fraction of the workers' time in the last iteration that was spent waiting."""
         if self.row is None:
             return 0.0
         longest = iteration_time(self.row)
@@ -150,14 +150,14 @@ class Latest:
 
 
 class Watched:
-    """Takes the records of a run as they come; a new header begins a new run."""
+    """Takes the records of a run as they arrive; a new header begins a new run."""
 
     def __init__(self) -> None:
         self.latest = Latest()
         self.reason: str | None = None
-        """Why the run ended, where it says so."""
+        """Why the run ended, if its log has the reason."""
         self.num_missed = 0
-        """Rows that did not come because the connection was lost for too long."""
+        """Rows that were missed because the connection was lost for too long."""
         self._forecast: Forecast | None = None
 
     @property
@@ -184,17 +184,17 @@ class Watched:
 
     @property
     def iteration_time(self) -> float:
-        """Seconds of the last iteration whose times are known."""
+        """Seconds of the last iteration with known times."""
         return np.nan if self.latest.row is None else iteration_time(self.latest.row)
 
     @property
     def plain(self) -> float:
-        """Seconds that plain BSP would take now, about; NaN while nobody can tell."""
+        """Estimated seconds of an iteration of plain BSP now; NaN while unknown."""
         return np.nan if self._forecast is None else self._forecast.plain
 
     @property
     def optimum(self) -> float:
-        """Seconds that the best sizes would take now, about; NaN while nobody can tell."""
+        """Estimated seconds of an iteration with the best sizes now; NaN while unknown."""
         return np.nan if self._forecast is None else self._forecast.optimum
 
     def _observe(self, row: IterationRow) -> None:
@@ -207,5 +207,5 @@ class Watched:
 
 
 def iteration_time(row: IterationRow) -> float:
-    """Return when the last worker was through, in seconds since the start of the iteration."""
+    """Return the seconds until the last worker finished the iteration; 0 where unknown."""
     return 0.0 if np.isnan(row.iteration_time) else row.iteration_time

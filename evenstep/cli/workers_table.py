@@ -25,9 +25,9 @@ def workers_table(
     waiting: Floats | None = None,
     cpu: Floats | None = None,
 ) -> Table:
-    """Make the table; of very many workers, it shows the slowest ones.
+    """Make the table; with very many workers, it shows the slowest ones.
 
-    `waiting` and `cpu` have columns where they are known.
+    `waiting` and `cpu` have columns if they are known.
     """
     table = Table(title=Text(title), title_justify="left")
     table.add_column("worker")
@@ -65,6 +65,6 @@ def _bar(time: float, iteration_time: float) -> Text:
 
 
 def console() -> Console:
-    """Return a console for the result; plain and wide where it is not a terminal."""
+    """Return a console for the result; 100 columns wide if it is not a terminal."""
     console = Console()
     return console if console.is_terminal else Console(width=100, file=sys.stdout)

@@ -1,1 +1,1 @@
-"""Insight: what a run lost and gained, as advice, a report, plots and a dashboard."""
+"""Insight: the losses and gains of a run, as advice, a report, plots and a dashboard."""

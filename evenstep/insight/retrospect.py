@@ -1,7 +1,7 @@
-"""The retrospect: what plain BSP and the optimum would have taken in the iterations of a run.
+"""The retrospect: iteration times that plain BSP and the optimum would have had in a run.
 
-By lines fitted to the run itself (`recorded.py`). Neighbouring iterations of a long run are
-looked at together; what an iteration really took is scaled by what other sizes would have changed.
+They come from lines fitted to the run itself (`recorded.py`). Neighbouring iterations of a long run
+are grouped; the real iteration time is scaled by the effect of other sizes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evenstep.insight.thinning import group_medians, group_size
 from evenstep.runlog.run_log import RunLog, Segment
 
 _ENTRIES = 60_000
-"""Times (points x workers) that are looked at."""
+"""Times (points x workers) that are used."""
 
 
 def look_back(run_log: RunLog) -> Estimates:
@@ -33,7 +33,7 @@ def _look_back(run_log: RunLog, segment: Segment) -> Floats:
     """Return the two estimates of the iterations of a segment, as rows."""
     length, count = segment.times.shape
     if count == 1:
-        # Who is alone has everything, whatever the sizes: plain BSP and the optimum are the same.
+        # A single worker has the whole batch: plain BSP and the optimum are the same.
         return np.stack([segment.iteration_times] * 2)
     unknown = np.full((2, length), np.nan)
     every = max(group_size(length), -(-length * count // _ENTRIES))
@@ -43,11 +43,11 @@ def _look_back(run_log: RunLog, segment: Segment) -> Floats:
             segment.workers, sizes, group_medians(segment.times, every), run_log.header.total,
             caps=np.asarray(segment.caps[-1]), sizes_follow=follows_speeds(run_log.header.policy),
         )  # fmt: skip
-        # Who follows speeds within the iteration is compared with who knows them.
+        # A policy that follows speeds within the iteration is compared with known speeds.
         case = case_of(seen, 1 if seen.sizes_follow else LASTS)
         best = case.best_iteration_times()
     except EvenstepError:
-        # Too few iterations, or limits that were broken: there is nothing to say.
+        # Too few iterations, or limits that were broken: there is no estimate.
         return unknown
     real = case.times(np.maximum(np.round(sizes), 0).astype(np.int64)).max(axis=1)
     others = np.stack([case.times(case.even).max(axis=1), best])
@@ -58,7 +58,7 @@ def _look_back(run_log: RunLog, segment: Segment) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Estimates:
-    """Iteration times, in seconds, one per iteration of a run log; NaN where nobody can tell."""
+    """Iteration times, in seconds, one per iteration of a run log; NaN where unknown."""
 
     plain: Floats
     """With even sizes."""

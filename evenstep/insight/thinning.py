@@ -1,4 +1,4 @@
-"""What a picture can show of a long run with many workers: fewer points, calmer lines, bands."""
+"""Thinning of long runs with many workers for pictures: fewer points, smoother lines, bands."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from evenstep.core import Floats
 
 MAX_POINTS = 1200
-"""Points along a line: more than a picture has pixels for are put together."""
+"""Points along a line: a picture has no more pixels."""
 
 
 def group_size(num_iterations: int) -> int:
-    """Return how many iterations are put together in a point.
+    """Return how many iterations a point stands for.
 
     >>> group_size(1200), group_size(1201)
     (1, 2)
@@ -20,7 +20,7 @@ def group_size(num_iterations: int) -> int:
 
 
 def group_medians(values: Floats, every: int) -> Floats:
-    """Return the median of each `every` rows, of every column by itself; NaN where all are.
+    """Return the median of each `every` rows, column by column; NaN where all values are.
 
     >>> group_medians(np.array([1.0, 2.0, 9.0, np.nan, 4.0]), every=3)
     array([2., 4.])
@@ -29,12 +29,12 @@ def group_medians(values: Floats, every: int) -> Floats:
 
 
 def group_means(values: Floats, every: int) -> Floats:
-    """Return the mean of each `every` rows; NaN where all are."""
+    """Return the mean of each `every` rows; NaN where all values are."""
     return values if every == 1 else mean(_grouped(values, every), axis=1)
 
 
 def running_median(series: Floats, window: int) -> Floats:
-    """Return the median of the `window` values around each, of as many as there are at the ends.
+    """Return the median of the `window` values around each value, of fewer at the ends.
 
     >>> running_median(np.array([1.0, 1.0, 9.0, 2.0, 2.0]), window=3)
     array([1., 1., 2., 2., 2.])
@@ -43,13 +43,13 @@ def running_median(series: Floats, window: int) -> Floats:
 
 
 def running_mean(series: Floats, window: int) -> Floats:
-    """Return the mean of the `window` values around each, of as many as there are at the ends."""
+    """Return the mean of the `window` values around each value, of fewer at the ends."""
     return series if window == 1 else mean(_windows(series, window), axis=1)
 
 
 def median(values: Floats, axis: int) -> Floats:
-    """Return the median of what is known along an axis, NaN where nothing is."""
-    # Sorted, what is unknown comes last; numpy's nanmedian takes many times as long.
+    """Return the median of the known values along an axis, NaN where there are none."""
+    # After sorting, NaN comes last; numpy's nanmedian takes many times as long.
     ordered = np.sort(values, axis=axis)
     last = np.expand_dims(np.maximum((~np.isnan(ordered)).sum(axis=axis) - 1, 0), axis)
     lower, upper = (np.take_along_axis(ordered, at, axis) for at in (last // 2, (last + 1) // 2))
@@ -58,7 +58,7 @@ def median(values: Floats, axis: int) -> Floats:
 
 
 def mean(values: Floats, axis: int) -> Floats:
-    """Return the mean of what is known along an axis, NaN where nothing is."""
+    """Return the mean of the known values along an axis, NaN where there are none."""
     known = ~np.isnan(values)
     count = known.sum(axis=axis)
     total = np.sum(values, axis=axis, where=known)
@@ -66,7 +66,7 @@ def mean(values: Floats, axis: int) -> Floats:
 
 
 def quantiles(matrix: Floats) -> Floats:
-    """Return the 5, 25, 50, 75 and 95 % quantiles of each row, NaN where nothing is known.
+    """Return the 5, 25, 50, 75 and 95 % quantiles of each row, NaN where no value is known.
 
     >>> quantiles(np.array([[0.0, 4.0, 8.0]]))[1:4, 0]
     array([2., 4., 6.])
@@ -75,7 +75,7 @@ def quantiles(matrix: Floats) -> Floats:
     bands = np.full((5, len(matrix)), np.nan)
     if known.any():
         rows = matrix[known]
-        # Row by row is slow, and seldom needed.
+        # nanquantile works row by row, which is slow and seldom needed.
         quantile = np.nanquantile if np.isnan(rows).any() else np.quantile
         bands[:, known] = quantile(rows, (0.05, 0.25, 0.5, 0.75, 0.95), axis=1)
     return bands
@@ -92,6 +92,6 @@ def _windows(series: Floats, window: int) -> Floats:
 
 
 def _filled(values: Floats, before: int, after: int) -> Floats:
-    """Return the values with unknown ones around them."""
+    """Return the values padded with NaN."""
     width = [(before, after)] + [(0, 0)] * (values.ndim - 1)
     return np.pad(values, width, constant_values=np.nan)

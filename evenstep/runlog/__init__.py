@@ -1,4 +1,4 @@
-"""The run log: what happened in a run, in one format for real and simulated ones."""
+"""The run log: a record of a run, in one format for real and simulated runs."""
 
 from evenstep.runlog.event import EVENTS, Event
 from evenstep.runlog.header import SOURCES, VERSION, Header

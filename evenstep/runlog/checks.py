@@ -1,4 +1,4 @@
-"""What a value in a run log may be: nothing in a file is believed before it was looked at."""
+"""Checks of the values in a run log: nothing in a file is trusted before it is checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
 
 Rule = tuple[Callable[[Any], bool], str]
-"""Whether a value is right, and what it must be, in words."""
+"""A test of a value, and a description of valid values."""
 
 
 def check(what: str, value: object, rule: Rule) -> None:
@@ -28,7 +28,7 @@ def check(what: str, value: object, rule: Rule) -> None:
 
 
 def short(value: object) -> str:
-    """Return the value for an error message, however long it is."""
+    """Return the value for an error message, shortened where it is long."""
     return reprlib.repr(value)
 
 
@@ -43,12 +43,15 @@ def is_count(value: Any) -> bool:
 
 
 def is_natural(value: Any) -> bool:
-    return (type(value) is int or _is_other_integer(value)) and value >= 0
+    # The first test is the usual case, and much faster.
+    is_integer = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+    return is_integer and value >= 0
 
 
 def is_finite(value: Any) -> bool:
     # Not math.isfinite: a file may hold an integer that is too large for a float.
-    return _is_real(value) and -sys.float_info.max <= value <= sys.float_info.max
+    is_real = isinstance(value, Real) and not isinstance(value, bool)
+    return is_real and -sys.float_info.max <= value <= sys.float_info.max
 
 
 def is_text(value: object) -> bool:
@@ -62,7 +65,7 @@ def is_name(value: object) -> bool:
 def are_counts(value: object) -> bool:
     if not isinstance(value, (list, tuple)):
         return False
-    # A log has millions of them, so those of the usual type are looked at together.
+    # A log has millions of them, so values of the usual type are checked together.
     if _INTEGER.issuperset(map(type, value)):
         return not value or (min(value) >= 0 and max(value) <= UNLIMITED)
     return all(map(is_count, value))
@@ -70,14 +73,6 @@ def are_counts(value: object) -> bool:
 
 def are_names(value: object) -> bool:
     return isinstance(value, tuple) and all(map(is_name, value)) and len(set(value)) == len(value)
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _is_other_integer(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 _INTEGER = frozenset((int,))

@@ -1,4 +1,4 @@
-"""Events: what a run log tells between its rows."""
+"""Events: the lines of a run log between its rows."""
 
 from __future__ import annotations
 
@@ -10,18 +10,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.errors import InvalidSetting
-from evenstep.runlog.checks import (
-    COUNT,
-    COUNTS,
-    NAME,
-    NAMES,
-    NUMBER,
-    TEXT,
-    Rule,
-    check,
-    one_of,
-    short,
-)
+from evenstep.runlog import checks
 
 EVENTS: dict[str, tuple[str, ...]] = {
     "plan": ("plan", "batch_sizes"),
@@ -36,17 +25,17 @@ EVENTS: dict[str, tuple[str, ...]] = {
 }
 """The kinds of events, each with the fields that it must have."""
 
-FIELDS: dict[str, Rule] = {
-    "plan": COUNT,
-    "batch_sizes": COUNTS,
-    "predicted_time": NUMBER,
-    "reason": TEXT,
-    "phase": NAME,
-    "advice": NAME,
-    "worker": NAME,
-    "workers": NAMES,
-    "cap": COUNT,
-    "text": TEXT,
+FIELDS: dict[str, checks.Rule] = {
+    "plan": checks.COUNT,
+    "batch_sizes": checks.COUNTS,
+    "predicted_time": checks.NUMBER,
+    "reason": checks.TEXT,
+    "phase": checks.NAME,
+    "advice": checks.NAME,
+    "worker": checks.NAME,
+    "workers": checks.NAMES,
+    "cap": checks.COUNT,
+    "text": checks.TEXT,
 }
 """All fields but kind and iteration, each with its rule."""
 
@@ -77,17 +66,17 @@ class Event:
     advice: str | None = None
     """What to do with the worker: `remove`."""
     worker: str | None = None
-    """Whom it is about."""
+    """The worker that the event is about."""
     workers: Sequence[str] | None = None
     """All workers after a join or leave: the order of the arrays from here on."""
     cap: int | None = None
     """The worker's new limit, in samples."""
     text: str | None = None
-    """What a note says."""
+    """The text of a note."""
 
     def __post_init__(self) -> None:
-        check("event", self.kind, one_of(EVENTS))
-        check("iteration", self.iteration, COUNT)
+        checks.check("event", self.kind, checks.one_of(EVENTS))
+        checks.check("iteration", self.iteration, checks.COUNT)
         object.__setattr__(self, "batch_sizes", _as_tuple(self.batch_sizes))
         object.__setattr__(self, "workers", _as_tuple(self.workers))
         if isinstance(self.predicted_time, float) and not math.isfinite(self.predicted_time):
@@ -95,7 +84,7 @@ class Event:
         for name, rule in FIELDS.items():
             value = getattr(self, name)
             if value is not None or name in EVENTS[self.kind]:
-                check(f"{name} of a {self.kind!r} event", value, rule)
+                checks.check(f"{name} of a {self.kind!r} event", value, rule)
         self._check_members()
 
     def _check_members(self) -> None:
@@ -103,19 +92,19 @@ class Event:
             if self.workers is not None:
                 raise InvalidSetting(
                     "only a 'join' or 'leave' event may change the workers, "
-                    f"got {short(self.workers)} in a {self.kind!r} event"
+                    f"got {checks.short(self.workers)} in a {self.kind!r} event"
                 )
             return
         is_member = self.worker in (self.workers or ())
         if is_member != (self.kind == "join"):
             raise InvalidSetting(
                 f"workers of a {self.kind!r} event must be those after it, "
-                f"got {short(self.workers)} for worker {short(self.worker)}"
+                f"got {checks.short(self.workers)} for worker {checks.short(self.worker)}"
             )
 
 
 def _as_tuple(values: Any) -> Any:
-    """Return a list or an array as a tuple, and leave what is neither to the checks."""
+    """Return a list or an array as a tuple, and any other value as it is, for the checks."""
     if isinstance(values, np.ndarray):
         return tuple(values.tolist())
     return tuple(values) if isinstance(values, list) else values

@@ -1,6 +1,6 @@
-"""Followers: the records of runs that are still going on, from a file or from a manager.
+"""Followers: the records of running jobs, from a file or from a manager.
 
-A follower is polled, and returns what is new: a header begins a run, rows and events follow it.
+A poll returns the new records: a header begins a run, rows and events follow it.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from evenstep.runlog.parser import Record, RunLogParser
 from evenstep.runlog.skimming import skimmer_for
 
 PIECE = 2**22
-"""Bytes that are read at once: the records of a whole long log would not fit into memory."""
+"""Bytes read at once: the records of a whole long log would not fit into memory."""
 SKIMMED_PIECE = 2**20
 """The same where most lines are left out."""
 MOST_JOBS = 1_000
-"""Jobs of a manager that are followed: as many as it has at a time."""
+"""Jobs of a manager that are followed: as many as a manager has at a time."""
 MOST_HELD = 1_000
-"""Records before the first row of a job that may be the one to follow."""
+"""Records kept of a job before its first row, while no job is chosen."""
 
 
 class FileFollower:
-    """Reads what a run log has grown by since the last poll; the file may not be there yet.
+    """Reads the part of a run log that is new since the last poll; the file may not exist yet.
 
-    Another file under the name, or one that is shorter than before, is a new run log. With `skims`,
+    Another file under the same name, or a file that became shorter, is a new run log. With `skims`,
     most iterations of a very long log are left out.
     """
 
@@ -42,19 +42,19 @@ class FileFollower:
         self._identity: tuple[int, int] | None = None
         self._position = self._size = 0
         self.problem: str | None = None
-        """Why nothing comes: there is no file."""
+        """Why there are no records: the file does not exist."""
         self.num_missed = 0
-        """Rows that will never come: a file keeps them all."""
+        """Lost rows: always 0, as a file keeps all rows."""
         self._begin(0)
 
     @property
     def header(self) -> Header | None:
-        """The header of the file; None while it was not read."""
+        """The header of the file; None until it is read."""
         return self._parser.header
 
     @property
     def behind(self) -> bool:
-        """Whether the file has more than was read."""
+        """Whether a part of the file is still to be read."""
         return self._position < self._size
 
     @property
@@ -66,19 +66,19 @@ class FileFollower:
 
     @property
     def every(self) -> int:
-        """Of the iterations before the last ones, about one in this number is read."""
+        """About one in this number of iterations is read; of the last iterations, all are."""
         return self._skimmer.every
 
     def poll(self) -> list[Record]:
-        """Return new records, those of a piece of the file.
+        """Return the new records in the next piece of the file.
 
-        Raises RunLogError where the log is damaged, in every poll until there is another file.
+        Raises RunLogError if the log is damaged, in every poll until another file replaces it.
         """
         try:
             with self._path.open("rb") as file:
                 stat = os.fstat(file.fileno())
                 identity = (stat.st_dev, stat.st_ino)
-                # Nothing in a run log is ever taken back.
+                # A run log only grows.
                 if identity != self._identity or stat.st_size < self._position:
                     self._identity = identity
                     self._begin(stat.st_size)
@@ -105,7 +105,7 @@ class FileFollower:
         return min(SKIMMED_PIECE, left) if left > 0 else self._piece
 
     def _lines(self, text: bytes) -> bytes:
-        """Return what of a piece is parsed."""
+        """Return the lines of a piece that are parsed."""
         skims = self._position < self._skim_until
         self._position += len(text)
         if not skims:
@@ -115,20 +115,20 @@ class FileFollower:
 
 
 class ManagerFollower:
-    """Reads the records of all jobs that a manager's event stream is about."""
+    """Reads the records of all jobs in a manager's event stream."""
 
     def __init__(self, stream: ManagerStream) -> None:
         self._stream = stream
         self.misunderstood: str | None = None
-        """What of the last events makes no sense."""
+        """Which of the last events could not be understood, and why."""
         self.jobs: dict[str, JobRecords] = {}
-        """The jobs by their names; a job that was silent for longest makes room for a new one."""
+        """The jobs by name; the job that was silent for longest makes room for a new one."""
         self.behind = False
-        """Whether more has come than was returned."""
+        """Whether received events are still to be returned."""
 
     @property
     def problem(self) -> str | None:
-        """Why nothing comes, or why it cannot be used."""
+        """Why there are no events, or why they cannot be used."""
         return self._stream.problem or self.misunderstood
 
     def start(self) -> None:
@@ -138,7 +138,7 @@ class ManagerFollower:
         self._stream.close()
 
     def poll(self, most: int | None = None) -> list[tuple[str, Record]]:
-        """Return new records, with their jobs, of at most this number of events."""
+        """Return the new records, with their jobs, of at most `most` events."""
         records: list[tuple[str, Record]] = []
         count = 0
         while count != most and (data := self._stream.next()) is not None:
@@ -161,14 +161,14 @@ class ManagerFollower:
         try:
             return self.jobs.setdefault(name, JobRecords(name)).take(data)
         except (EvenstepError, LookupError, TypeError, ValueError, AttributeError) as error:
-            # Anything may listen there, and say anything.
-            why = f"{type(error).__name__}: {error}"
-            self.misunderstood = f"an event of job {name!r} is not understood: {why}"
+            # Another program may listen at that address, and send anything.
+            reason = f"{type(error).__name__}: {error}"
+            self.misunderstood = f"an event of job {name!r} is not understood: {reason}"
             return []
 
 
 class JobFollower:
-    """Reads the records of one job of a manager: the one named, or the first that has a row."""
+    """Reads the records of one job of a manager: the named job, or the first that has a row."""
 
     def __init__(self, manager: ManagerFollower, job: str | None = None) -> None:
         self._manager = manager
@@ -190,7 +190,7 @@ class JobFollower:
         return 0 if job is None else job.num_missed
 
     def poll(self) -> list[Record]:
-        """Return new records."""
+        """Return the new records."""
         records: list[Record] = []
         for name, record in self._manager.poll():
             if self._job is None:
@@ -200,7 +200,7 @@ class JobFollower:
         return records
 
     def _hold(self, name: str, record: Record) -> list[Record]:
-        """Keep what comes before the first row, and return it with that row."""
+        """Keep the records before the first row, and return them with that row."""
         if isinstance(record, Header):
             self._held[name] = []
         held = self._held.get(name)

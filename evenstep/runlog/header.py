@@ -1,4 +1,4 @@
-"""The header: the first line of a run log, saying what kind of run it is."""
+"""The header: the first line of a run log, with the kind of run and its settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOURCES = ("measured", "emulated", "simulated")
 
 @dataclass(frozen=True)
 class Header:
-    """What holds for the whole run.
+    """The properties of a whole run.
 
     >>> Header("simulated", "G", ["w0", "w0"], total=128, policy="even", predictor="ema")
     Traceback (most recent call last):
@@ -38,9 +38,9 @@ got ('w0', 'w0')
     scheme: str = "bsp"
     seed: int | None = None
     created: str | None = None
-    """When the run began, in ISO 8601, as the caller says; None where time is virtual."""
+    """When the run began, in ISO 8601, given by the caller; None where time is virtual."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else a reader may want to know: numbers, strings, lists and dicts of them."""
+    """Other settings of the run: numbers, strings, lists and dicts of them."""
 
     def __post_init__(self) -> None:
         if isinstance(self.workers, Sequence) and not isinstance(self.workers, str):

@@ -11,10 +11,10 @@ from evenstep.errors import InvalidSetting
 from evenstep.runlog.checks import COUNT, check
 
 MEASURES = ("times", "waiting", "predicted_speeds", "cpu", "memory", "device_memory")
-"""The quantities that may be unknown of a worker: floats, NaN where they are."""
+"""The quantities that may be unknown for a worker: floats, NaN where unknown."""
 
 QUANTITIES = ("batch_sizes", *MEASURES, "caps")
-"""All quantities that a row has of each worker, by their names in the file."""
+"""All quantities that a row has for each worker, by their names in the file."""
 
 _DTYPES = {
     name: np.dtype(np.float64) if name in MEASURES else np.dtype(np.int64) for name in QUANTITIES
@@ -23,7 +23,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, eq=False)
 class IterationRow:
-    """One iteration: what every worker did in it.
+    """One iteration: the batch size, the time and other measurements of every worker.
 
     >>> row = IterationRow(7, plan=2, start=1.5, batch_sizes=[8, 24], times=[0.2, 0.3])
     >>> row.speeds
@@ -31,7 +31,7 @@ class IterationRow:
     """
 
     iteration: int
-    """k, counted from 0; it rises from row to row, and may leave some out."""
+    """k, counted from 0; it rises from row to row, and may skip numbers."""
     plan: int
     """Number of the plan in use."""
     start: float
@@ -41,9 +41,9 @@ class IterationRow:
     times: Floats
     """t, in seconds, waiting excluded; NaN where the worker had no batch."""
     waiting: Floats | None = None
-    """Seconds blocked at the barrier; None, here and below: unknown of all workers."""
+    """Seconds blocked at the barrier; None, here and below: unknown for all workers."""
     predicted_speeds: Floats | None = None
-    """v as it was predicted for this iteration, in samples per second."""
+    """v predicted for this iteration, in samples per second."""
     cpu: Floats | None = None
     """c at the start of the iteration."""
     memory: Floats | None = None
@@ -51,7 +51,7 @@ class IterationRow:
     device_memory: Floats | None = None
     """Share of the device's memory in use at its peak."""
     caps: Ints | None = None
-    """x^o: the largest size each worker may get, in samples; UNLIMITED where it has none."""
+    """x^o: the largest batch size of each worker, in samples; UNLIMITED where there is none."""
 
     def __post_init__(self) -> None:
         check("iteration", self.iteration, COUNT)
@@ -80,9 +80,9 @@ class IterationRow:
 
     @property
     def iteration_time(self) -> float:
-        """When the last worker was through, in seconds since the start; NaN where unknown.
+        """Seconds until the last worker finished: the largest t plus waiting; NaN where unknown.
 
-        That is the largest t plus waiting; where waiting is unknown, the largest t.
+        Where waiting is unknown, it is the largest t.
         """
         waiting = 0.0 if self.waiting is None else np.nan_to_num(self.waiting)
         longest = float(np.fmax.reduce(self.times + waiting, initial=-np.inf))
@@ -101,7 +101,17 @@ def speeds_of(batch_sizes: Ints, times: Floats) -> Floats:
 
 
 def waiting_of(waiting: Floats, times: Floats) -> Floats:
-    """Return the waiting; where nobody recorded it, what is missing to the longest time."""
+    """Return the waiting; where none was recorded, the difference to the longest time."""
     if not np.isnan(waiting).all():
         return waiting
     return np.fmax.reduce(times, axis=1, keepdims=True) - times
+
+
+def share_waited(waiting: Floats, times: Floats) -> float:
+    """Return the fraction of the workers' time that was spent waiting; NaN where unknown.
+
+    >>> share_waited(np.array([1.0, 0.0]), np.array([1.0, 2.0]))
+    0.25
+    """
+    waited, worked = float(np.nansum(waiting)), float(np.nansum(times))
+    return waited / (waited + worked) if waited + worked > 0 else np.nan

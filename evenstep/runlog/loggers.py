@@ -1,6 +1,6 @@
-"""Loggers: the figures of a run where people already look, through their own writers.
+"""Loggers: the figures of a run in TensorBoard, Weights & Biases and MLflow.
 
-Each takes what the user has made anyway, so that nothing else has to be installed:
+Each wraps an object that the user already has, so that nothing else has to be installed:
 
     TensorBoard(SummaryWriter())     torch.utils.tensorboard, or anything with add_scalar
     WeightsAndBiases(wandb.init())   a run, or anything with log
@@ -18,21 +18,21 @@ from evenstep.errors import InvalidSetting
 from evenstep.runlog.iteration_row import IterationRow, waiting_of
 
 _MANY = 64
-"""Workers up to which each has scalars of its own; of more, only the job has."""
+"""Up to this number of workers, each has scalars of its own; with more, only the job has."""
 
 
 class Logger(Protocol):
-    """Takes every iteration of a run; an error that it raises ends it, and not the training."""
+    """Takes every iteration of a run; an error that it raises ends the logger, not the training."""
 
     def iteration(self, row: IterationRow, workers: Sequence[str], /) -> None:
         """Write the figures of an iteration."""
 
     def close(self) -> None:
-        """Write what is left; the writer itself stays its owner's to close."""
+        """Write the remaining figures; closing the wrapped writer is up to its owner."""
 
 
 def scalars_of(row: IterationRow, workers: Sequence[str]) -> dict[str, float]:
-    """Return the figures of an iteration by name; what is unknown is left out.
+    """Return the known figures of an iteration by name.
 
     >>> row = IterationRow(0, plan=0, start=0.0, batch_sizes=[8, 24], times=[0.1, 0.4])
     >>> scalars_of(row, ["a", "b"])["evenstep/iteration_time"]
@@ -79,7 +79,7 @@ class TensorBoard:
 class WeightsAndBiases:
     """Logs to a run of Weights & Biases, one in `every` iterations.
 
-    The iteration is a figure of its own, `evenstep/iteration`: the run's steps stay the user's.
+    The iteration is a separate figure, `evenstep/iteration`: the run's steps are left to the user.
     """
 
     def __init__(self, run: Any, every: int = 1) -> None:
@@ -114,7 +114,7 @@ def _checked(every: int) -> int:
 
 
 def _named(scalars: Mapping[str, float]) -> dict[str, float]:
-    """Return metrics under names that MLflow allows: letters, digits, and ``_-. :/``."""
+    """Return the metrics under names that MLflow allows: letters, digits, and ``_-. :/``."""
     return {
         "".join(letter if letter.isalnum() or letter in "_-. :/" else "_" for letter in name): value
         for name, value in scalars.items()
@@ -126,6 +126,6 @@ def _sum(values: Floats) -> float:
 
 
 def _both(times: Floats, waiting: Floats) -> list[tuple[float, float]]:
-    """Return the pairs whose time is known; where waiting is not, there was none."""
+    """Return the pairs with a known time; unknown waiting counts as 0."""
     pairs = zip(times.tolist(), waiting.tolist(), strict=True)
     return [(t, w if math.isfinite(w) else 0.0) for t, w in pairs if math.isfinite(t)]

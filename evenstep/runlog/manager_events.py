@@ -1,9 +1,9 @@
-"""From a manager's events to records: a job of a manager as its run log has it.
+"""From a manager's events to the records of a run log.
 
 The manager writes the same run log with `--logs` (manager/job_log.py). A row needs two boundaries:
-the one before iteration k made its plan, the one after it has what the workers did. An `iteration`
-event comes from the boundary after it, and names the next plan; the plan in use in k was announced
-earlier, with the workers that it is for. Where that was missed, there is no row of k.
+the boundary before iteration k made its plan, the boundary after k has the workers' reports. An
+`iteration` event comes from the boundary after it, and names the next plan; the plan in use in k
+was announced earlier, with its workers. Where that event was missed, there is no row of k.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Data = Mapping[str, Any]
 @dataclass(frozen=True)
 class _PlanInUse:
     since: int
-    """The first iteration in which it is known to be in use."""
+    """The first iteration in which the plan is known to be in use."""
     number: int
     workers: tuple[str, ...]
     """The members of the job in those iterations."""
@@ -38,8 +38,8 @@ class JobRecords:
     """Turns the events of one job into records, through all its runs; a header begins each run.
 
     A manager sends few iterations of a fast job, and never memory, limits, phases or advice. The
-    start of an iteration is known where the boundary before was sent; a predicted speed is the
-    newest that was sent.
+    start of an iteration is known if the boundary before it was sent; the predicted speed is the
+    newest one sent.
     """
 
     def __init__(self, job: str) -> None:
@@ -53,7 +53,7 @@ class JobRecords:
         self._stop()
 
     def miss(self) -> None:
-        """Note that events were missed, maybe some of this job."""
+        """Note that events were missed, possibly of this job."""
         self._misses = self._is_stale = True
 
     def take(self, data: Data) -> list[Record]:
@@ -80,21 +80,21 @@ class JobRecords:
         """The order of the arrays; None between two runs."""
         self._began = 0.0
         self._boundaries: deque[tuple[int, float]] = deque(maxlen=2)
-        """The last boundaries that were sent, with their times."""
+        """The last two boundaries that were sent, with their times."""
         self._last_row = -1
         self._last: Data | None = None
         """The last `iteration` event."""
         self._plans: deque[_PlanInUse] = deque(maxlen=2)
         """The plan of the last iteration, and that of the next one."""
         self._held: Data | None = None
-        """A `plan` event for other workers, until the row before it has come."""
+        """A `plan` event for other workers, held until the row before it has arrived."""
 
     @property
     def _boundary(self) -> int:
         return self._boundaries[-1][0] if self._boundaries else -1
 
     def _move(self, iteration: int) -> None:
-        """Go on at another iteration: with the same plan, unless another one is announced."""
+        """Continue at another iteration: with the same plan, unless another one is announced."""
         plan = self._plans[-1] if self._plans else None
         if iteration <= self._boundary:
             # A run log never goes back.
@@ -106,12 +106,12 @@ class JobRecords:
     def _end(self, data: Data) -> Iterator[Record]:
         if self._workers is not None:
             yield from self._release()
-            # The event has the open boundary; the run log ends with the last that was closed.
+            # The event has the open boundary; the run log ends with the last closed one.
             yield Event("end", max(0, data["iteration"] - 1), reason=data.get("reason"))
         self._stop()
 
     def _reach(self, data: Data, boundary: int) -> Iterator[Record]:
-        """Go on to a boundary, in another run where it is an earlier one."""
+        """Continue at a boundary; an earlier boundary begins another run."""
         is_row_again = data["event"] == "iteration" and data["iteration"] <= self._last_row
         if boundary < self._boundary or is_row_again:
             self._stop()
@@ -143,7 +143,7 @@ class JobRecords:
             yield from self._release()
 
     def _release(self) -> Iterator[Record]:
-        """Yield the plan that was held back, with who left and who joined."""
+        """Yield the plan that was held back, after the changes of membership."""
         data, self._held = self._held, None
         if data is not None:
             yield from self._change(data["workers"], data["iteration"])
@@ -152,10 +152,10 @@ class JobRecords:
             yield Event("plan", data["iteration"], data["plan"], sizes, reason=reason)
 
     def _learn(self, since: int, number: int, workers: Sequence[str]) -> None:
-        """Note the plan of an iteration; no two plans of a job have one number."""
+        """Note the plan of an iteration; plan numbers are unique in a job."""
         if not self._plans or self._plans[-1].number != number:
             if self._is_stale:
-                # Which plans there were in between, and since when, was missed.
+                # The plans in between, and their first iterations, are unknown.
                 self._plans.clear()
             self._plans.append(_PlanInUse(since, number, tuple(workers)))
         self._is_stale = False
@@ -166,9 +166,9 @@ class JobRecords:
             yield from self._release()
         self._learn(k + 1, data["next_plan"], data["workers"])
         plan = next((plan for plan in reversed(self._plans) if plan.since <= k), None)
-        # Who joined or left since the boundary before has no part in the row.
-        there = frozenset(data["workers"])
-        members = [] if plan is None else [name for name in plan.workers if name in there]
+        # Workers that joined or left since the boundary before are not in the row.
+        present = frozenset(data["workers"])
+        members = [] if plan is None else [name for name in plan.workers if name in present]
         if plan is not None and members:
             yield from self._change(members, k)
             yield from self._gap(k)
@@ -196,31 +196,30 @@ class JobRecords:
             times=self._in_order(data, "times"),
             waiting=self._known(data, "waiting"),
             predicted_speeds=self._known(last, "next_speeds"),
-            # A row has c at its start: the end of k-1. Where k-1 was not sent, c at the end of k is
-            # the nearest to it.
+            # A row has c at its start: the end of k-1. If k-1 was not sent, c at the end of k is
+            # the nearest value.
             cpu=self._known(last if is_next else data, "cpu"),
         )
 
     def _change(self, workers: Sequence[str], iteration: int) -> Iterator[Record]:
-        """Yield who left and who joined; who stays keeps its place."""
-        now = self._workers or []
-        there = frozenset(workers)
-        for worker in [worker for worker in now if worker not in there]:
-            now.remove(worker)
-            yield Event("leave", iteration, worker=worker, workers=list(now))
-        known = frozenset(now)
+        """Yield the leaves and joins; the other workers keep their positions."""
+        members = self._workers or []
+        for worker in [worker for worker in members if worker not in frozenset(workers)]:
+            members.remove(worker)
+            yield Event("leave", iteration, worker=worker, workers=list(members))
+        known = frozenset(members)
         for worker in [worker for worker in workers if worker not in known]:
-            now.append(worker)
-            yield Event("join", iteration, worker=worker, workers=list(now))
+            members.append(worker)
+            yield Event("join", iteration, worker=worker, workers=list(members))
 
     def _in_order(self, data: Data, name: str) -> Floats:
-        """Return values of an event in the order of the arrays."""
+        """Return the values of an event in the order of the arrays."""
         of = dict(zip(data["workers"], data[name], strict=True))
         known = [of[worker] for worker in self._workers or ()]
         return np.array([np.nan if value is None else value for value in known], dtype=np.float64)
 
     def _known(self, data: Data | None, name: str) -> Floats | None:
-        """Return values in the order of the arrays, None where nothing is known of all workers."""
+        """Return the values in the order of the arrays; None if unknown, or not for all workers."""
         if data is None or data.get(name) is None:
             return None
         if not frozenset(data["workers"]).issuperset(self._workers or ()):

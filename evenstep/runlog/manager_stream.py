@@ -1,4 +1,4 @@
-"""The event stream of a manager, docs/manager.md, read over HTTP and over broken connections."""
+"""Reads the event stream of a manager (docs/manager.md) over HTTP; reconnects after failures."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ SILENCE = 40.0
 PAUSE = 1.0
 """Seconds before the next attempt to connect."""
 MOST_WAITING = 5_000
-"""Events that wait to be looked at. With more, reading stops, and the manager reports a gap."""
+"""Events in the queue. When it is full, reading pauses, and the manager reports a gap."""
 LONGEST = 2**24
 """Bytes of the longest line that is accepted."""
 
 
 class ManagerStream:
-    """Reads the events of a manager on a thread, each connection from the last event on.
+    """Reads the events of a manager on a thread; a new connection resumes after the last event.
 
-    http.client knows neither proxies nor redirections: the token reaches this address alone.
+    http.client follows neither proxies nor redirections: the token reaches this address alone.
     """
 
     def __init__(
@@ -49,29 +49,29 @@ class ManagerStream:
         self._closed = threading.Event()
         self._events: queue.Queue[Data] = queue.Queue(MOST_WAITING)
         self._answer: http.client.HTTPResponse | None = None
-        self._line = self._connection()
+        self._connection = self._new_connection()
         self._socket: socket.socket | None = None
         self.problem: str | None = "not connected yet"
-        """Why nothing comes at the moment; None while connected."""
+        """Why there are no events at the moment; None while connected."""
 
     def connect(self) -> None:
-        """Connect before `start` does; ManagerUnreachable where that fails."""
-        self._answer = self._ask()
+        """Connect before `start` does; raises ManagerUnreachable on failure."""
+        self._answer = self._request()
 
     def start(self) -> None:
-        """Begin to read; attempts to connect are repeated until `close`."""
+        """Start reading; attempts to connect are repeated until `close`."""
         threading.Thread(target=self._work, name="evenstep-manager-stream", daemon=True).start()
 
     def close(self) -> None:
         """Stop reading, and end the connection."""
         self._closed.set()
         if self._socket is not None:
-            # The thread that reads wakes up; where the connection has ended already, it has.
+            # This wakes the reading thread; a connection that has ended needs no shutdown.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
         if self._answer is not None:
             self._answer.close()
-            self._line.close()
+            self._connection.close()
 
     def next(self) -> Data | None:
         """Return the next event, or None while there is none."""
@@ -81,7 +81,7 @@ class ManagerStream:
             return None
 
     def put(self, data: Data) -> None:
-        """Add an event behind the others; waits while there are too many."""
+        """Append an event to the queue; waits while it is full."""
         while not self._closed.is_set():
             with contextlib.suppress(queue.Full):
                 self._events.put(data, timeout=PAUSE)
@@ -90,47 +90,48 @@ class ManagerStream:
     def _work(self) -> None:
         while not self._closed.is_set():
             try:
-                answer, self._answer = self._answer or self._ask(), None
+                answer, self._answer = self._answer or self._request(), None
                 self._read(answer)
-                self.problem = f"{self._who} has ended the stream"
+                self.problem = f"{self._manager} has ended the stream"
             except ManagerUnreachable as error:
                 self.problem = str(error)
             except (OSError, ValueError, http.client.HTTPException) as error:
-                # Also where something else listens there, or dies in the middle of an event.
-                self.problem = f"{self._who} cannot be reached: {_why(error)}"
+                # Also if another program listens there, or dies in the middle of an event.
+                self.problem = f"{self._manager} cannot be reached: {_reason(error)}"
             self._closed.wait(PAUSE)
 
     @property
-    def _who(self) -> str:
+    def _manager(self) -> str:
         host, port = self._address
         return f"the manager on {f'[{host}]' if ':' in host else host}:{port}"
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _new_connection(self) -> http.client.HTTPConnection:
         if self._tls is None:
             return http.client.HTTPConnection(*self._address, timeout=SILENCE)
         return http.client.HTTPSConnection(*self._address, timeout=SILENCE, context=self._tls)
 
-    def _ask(self) -> http.client.HTTPResponse:
-        line = self._line = self._connection()
+    def _request(self) -> http.client.HTTPResponse:
+        connection = self._connection = self._new_connection()
         headers = self._headers | {"Last-Event-ID": self._last}
         try:
-            line.request("GET", self._path, headers=headers)
-            self._socket = line.sock
-            answer = line.getresponse()
+            connection.request("GET", self._path, headers=headers)
+            self._socket = connection.sock
+            answer = connection.getresponse()
             if answer.status == 200:
                 self.problem = None
                 return answer
             with answer:
-                said = answer.read(200).decode(errors="replace").strip()
+                body = answer.read(200).decode(errors="replace").strip()
         except (OSError, http.client.HTTPException) as error:
-            line.close()
-            raise ManagerUnreachable(f"{self._who} cannot be reached: {_why(error)}") from None
-        line.close()
-        words = f"{self._who} answers {answer.status} {answer.reason}"
-        raise ManagerUnreachable(f"{words}: {said}" if said else words)
+            connection.close()
+            message = f"{self._manager} cannot be reached: {_reason(error)}"
+            raise ManagerUnreachable(message) from None
+        connection.close()
+        message = f"{self._manager} answers {answer.status} {answer.reason}"
+        raise ManagerUnreachable(f"{message}: {body}" if body else message)
 
     def _read(self, answer: http.client.HTTPResponse) -> None:
-        with contextlib.closing(self._line), answer:
+        with contextlib.closing(self._connection), answer:
             for number, data in parse(iter(lambda: answer.readline(LONGEST), b"")):
                 self.put(data)
                 self._last = number or self._last
@@ -159,5 +160,5 @@ def parse(lines: Iterable[bytes]) -> Iterator[tuple[str, Data]]:
             texts = []
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__

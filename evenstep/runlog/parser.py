@@ -1,7 +1,7 @@
-"""The parser: from text, as it comes, to records. No I/O, so it can follow a file that grows.
+"""The parser: turns pieces of text into records. It does no I/O, so it can follow a growing file.
 
-Every function raises InvalidSetting where the content is wrong; who knows the line (the parser)
-makes a RunLogError of it.
+The functions raise InvalidSetting for wrong content; the parser, which knows the number of the
+line, turns that into a RunLogError.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from evenstep.runlog.iteration_row import MEASURES, QUANTITIES, IterationRow
 Record = Header | IterationRow | Event
 
 MAX_LINE = 2**26
-"""Bytes of the longest line that is believed to be one: enough for a million workers."""
+"""Bytes of the longest line that is accepted: enough for a million workers."""
 
 _ROW = b'{"iteration":'
 
 
 class RunLogParser:
-    """Turns the text of a run log into records, whatever pieces it comes in.
+    """Turns the text of a run log, in pieces of any size, into records.
 
-    Damage is a RunLogError with the number of the line. The records before it are not lost: where
-    a piece has some, they are returned, and the error comes with the next call.
+    Damage is a RunLogError with the number of the line. The records before it are not lost: if a
+    piece has some, they are returned, and the next call raises the error.
 
     >>> parser = RunLogParser()
     >>> parser.feed('{"evenstep_run_log":1,"source":"simulated","job":"G","workers":["w0"],')
@@ -51,15 +51,15 @@ class RunLogParser:
         self._damage: RunLogError | None = None
         self.header: Header | None = None
         self.every = 1
-        """Of rows, one in so many is looked at; the others are passed over, whatever they hold."""
+        """One in this number of rows is parsed; the others are skipped unchecked."""
         self.num_skipped = 0
-        """Rows that were passed over."""
+        """Rows that were skipped."""
         self.workers: tuple[str, ...] = ()
-        """The workers now: the order of the arrays of the next row."""
+        """The current workers: the order of the arrays of the next row."""
 
     @property
     def cut(self) -> bool:
-        """Whether the last line has begun and not ended."""
+        """Whether the last line is incomplete."""
         return self._rest.strip() != b""
 
     def feed(self, text: str | bytes) -> list[Record]:
@@ -84,9 +84,9 @@ class RunLogParser:
         return records
 
     def finish(self) -> list[Record]:
-        """Return the last record where its line lacks nothing but its end.
+        """Return the last record if its line is complete but for the line break.
 
-        To be called when no more text comes. `cut` tells afterwards whether half a line is left.
+        Call it at the end of the text. Afterwards, `cut` is true if half a line is left.
         """
         if self._damage is not None:
             raise self._damage
@@ -106,7 +106,7 @@ class RunLogParser:
             return self.header
         if "event" in data:
             check("event", data["event"], NAME)
-            # A kind that is not known comes from a newer Evenstep, and is no damage.
+            # An unknown kind comes from a newer Evenstep, and is no damage.
             return self._take_event(event_of(data)) if data["event"] in EVENTS else None
         row = row_of(data, self.workers)
         if row.iteration <= self._last_iteration:
@@ -117,7 +117,7 @@ class RunLogParser:
         return row
 
     def _is_skipped(self, line: bytes) -> bool:
-        """Whether a line is a row, as our writer begins them, that is not looked at."""
+        """Whether a line is a row, as our writer begins them, that is skipped."""
         if not line.startswith(_ROW):
             return False
         # Rows are counted, not lines: where a plan follows every row, every other line is one.
@@ -138,7 +138,7 @@ class RunLogParser:
         return event
 
     def _check_rest(self) -> None:
-        """Refuse early what can never become a line, such as gigabytes of something else."""
+        """Refuse early a text that cannot become a line, such as gigabytes of another format."""
         if len(self._rest) > MAX_LINE:
             self._line += 1
             raise InvalidSetting(f"a line must have at most {MAX_LINE} bytes")
@@ -176,13 +176,9 @@ def header_of(data: Json) -> Header:
             f"the version of a run log must be {VERSION}, got {short(version)}; "
             "a newer Evenstep may be able to read it"
         )
+    names = ("source", "job", "workers", "total", "policy", "predictor")
     return Header(
-        source=_get(data, "source"),
-        job=_get(data, "job"),
-        workers=_get(data, "workers"),
-        total=_get(data, "total"),
-        policy=_get(data, "policy"),
-        predictor=_get(data, "predictor"),
+        **{name: _get(data, name) for name in names},
         scheme=data.get("scheme", "bsp"),
         seed=data.get("seed"),
         created=data.get("created"),
@@ -223,10 +219,10 @@ def row_of(data: Json, workers: Sequence[str]) -> IterationRow:
 
 
 def _measures(data: Json, names: Sequence[str], workers: Sequence[str]) -> dict[str, Any]:
-    """Return the measures of a row by their names.
+    """Return the measures of a row by name.
 
-    All numbers are looked at together, because a log has millions of them; only where something
-    is wrong it is worth the time to find out what.
+    All numbers are checked together, because a log has millions of them; the wrong one is searched
+    for only if the check fails.
     """
     flat = list(chain.from_iterable(data[name] for name in names))
     if not _MEASURED.issuperset(map(type, flat)):

@@ -1,4 +1,4 @@
-"""From plans to events: what is new in the plan of a boundary."""
+"""From plans to events: the changes in the plan of a boundary, as events of a run log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from evenstep.runlog.event import Event
 
 
 class PlanEvents:
-    """Remembers what was told already, so that a plan that goes on unchanged tells nothing.
+    """Remembers the last plan, so that an unchanged plan yields no events.
 
     >>> events = PlanEvents()
     >>> plan = Plan(number=0, iteration=0, sizes=np.array([4, 4]), reason="start")
-    >>> [event.kind for event in events.tell(plan, ["w0", "w1"])]
+    >>> [event.kind for event in events.new_in(plan, ["w0", "w1"])]
     ['plan']
-    >>> events.tell(plan, ["w0", "w1"])
+    >>> events.new_in(plan, ["w0", "w1"])
     []
     """
 
@@ -27,10 +27,12 @@ class PlanEvents:
         self._proposed: tuple[int, ...] | None = None
         self._advised: set[tuple[str, str]] = set()
 
-    def tell(self, plan: Plan, workers: Sequence[str], iteration: int | None = None) -> list[Event]:
+    def new_in(
+        self, plan: Plan, workers: Sequence[str], iteration: int | None = None
+    ) -> list[Event]:
         """Return the events of a boundary whose plan, new or not, is `plan`.
 
-        `iteration` is the one about to start; the plan's own where it is left out.
+        `iteration` is the iteration about to start; by default the first one of the plan.
         """
         at = plan.iteration if iteration is None else iteration
         events = [*self._adopted(plan), *self._proposal(plan, at)]

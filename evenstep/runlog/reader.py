@@ -1,4 +1,4 @@
-"""The reader: a whole file, or what there is of it, as a `RunLog`."""
+"""The reader: a complete or partial file, as a `RunLog`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from evenstep.runlog.run_log import RunLog, Segment
 
 _PIECE = 2**20
 _END = 16
-"""The beginning and the end of a long log are this part of the budget each."""
+"""The beginning and the end of a long log each get this part of the budget."""
 
 
 def read(path: str | os.PathLike[str], budget: int | None = None) -> RunLog:
-    """Read a run log, also one that is still being written, or that ends in half a line.
+    """Read a run log, even if it is still being written or ends in half a line.
 
-    Of a file with more bytes than the `budget`, the beginning and the end are read, and between
-    them all events and one in so many rows; the log says how many were passed over.
+    If the file has more bytes than the `budget`, only some of the rows between its beginning and
+    its end are read, with all events; `num_skipped` counts the other rows.
 
-    Raises RunLogError, with the number of the line, where anything but the last line is damaged.
+    Raises RunLogError, with the number of the line, if anything but the last line is damaged.
     """
     parser = RunLogParser(str(path))
     builder = RunLogBuilder()
@@ -49,9 +49,9 @@ def read(path: str | os.PathLike[str], budget: int | None = None) -> RunLog:
 
 
 class RunLogBuilder:
-    """Takes records in the order of the file; what it built so far can be asked for at any time.
+    """Takes records in the order of the file, and builds a run log of them at any time.
 
-    A run log that was built does not change when more records come.
+    A run log that was built does not change when more records are added.
     """
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class RunLogBuilder:
             self._segments[-1].add(record)
 
     def build(self, complete: bool = True, num_skipped: int = 0) -> RunLog:
-        """Return the run log; RunLogError where there is no header yet."""
+        """Return the run log; raises RunLogError if there is no header yet."""
         if self._header is None:
             raise RunLogError("a run log must begin with a header, got none")
         segments = tuple(rows.segment() for rows in self._segments)
@@ -120,7 +120,7 @@ class _Rows:
         return np.broadcast_to(value, (len(self._iterations), len(self.workers)))
 
     def _grow(self) -> None:
-        """Move to new arrays: segments given away keep the old ones."""
+        """Move to new arrays: segments that were returned keep the old ones."""
         k, old = self._count, self._matrices
         self._iterations = np.append(self._iterations, np.zeros(k, dtype=np.int64))
         self._plans = np.append(self._plans, np.zeros(k, dtype=np.int64))

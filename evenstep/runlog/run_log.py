@@ -19,7 +19,7 @@ from evenstep.runlog.iteration_row import speeds_of
 class Segment:
     """The iterations between two changes of membership: matrices of (iterations, workers).
 
-    What is unknown is NaN. A matrix of nothing but unknowns takes no memory and is read-only.
+    Unknown values are NaN. A matrix of unknown values only takes no memory and is read-only.
     """
 
     workers: tuple[str, ...]
@@ -53,31 +53,31 @@ class Segment:
 
     @property
     def iteration_times(self) -> Floats:
-        """When the last worker was through with each iteration, in seconds since its start.
+        """Seconds until the last worker finished each iteration: the largest t plus waiting.
 
-        That is the largest t plus waiting; where waiting is unknown, the largest t.
+        Where waiting is unknown, it is the largest t.
         """
-        through = self.times + np.where(np.isnan(self.waiting), 0.0, self.waiting)
-        longest = np.fmax.reduce(through, axis=1, initial=-np.inf)
+        finished = self.times + np.where(np.isnan(self.waiting), 0.0, self.waiting)
+        longest = np.fmax.reduce(finished, axis=1, initial=-np.inf)
         return np.where(np.isneginf(longest), np.nan, longest)
 
 
 @dataclass(frozen=True, eq=False)
 class RunLog:
-    """Everything that a run log says."""
+    """The whole content of a run log."""
 
     header: Header
     segments: tuple[Segment, ...]
-    """The rows, with a new segment wherever the workers change; none without rows."""
+    """The rows, with a new segment at each change of the workers; none without rows."""
     events: tuple[Event, ...]
     complete: bool
-    """False where the last line is cut, and left out here."""
+    """False if the last line is incomplete; it is left out here."""
     num_skipped: int = 0
-    """Iterations that are in the file, and were passed over."""
+    """Iterations of the file that were skipped."""
 
     @property
     def ended(self) -> bool:
-        """Whether the run says itself that it is over."""
+        """Whether the log has the event that ends a run."""
         return any(event.kind == "end" for event in self.events)
 
     @property
@@ -86,7 +86,7 @@ class RunLog:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """All workers that ever were there, in the order in which they came."""
+        """All workers that ever took part, in the order in which they joined."""
         names = [self.header.workers, *(segment.workers for segment in self.segments)]
         return tuple(dict.fromkeys(name for group in names for name in group))
 
@@ -103,7 +103,7 @@ class RunLog:
         return _join([segment.iteration_times for segment in self.segments])
 
     def matrix(self, quantity: str) -> Floats:
-        """Return one quantity of all `workers` over all iterations, NaN while one was away.
+        """Return one quantity of all `workers` over all iterations, NaN while a worker was absent.
 
         `quantity` is the name of a matrix of `Segment`, such as `times` or `speeds`.
         """

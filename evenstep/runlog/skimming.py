@@ -1,7 +1,7 @@
-"""Skimming: what of a very long run log is read, so that it can be looked at within seconds.
+"""Skimming: reads a part of a very long run log, so that it can be shown within seconds.
 
-A line stands for itself, so a reader may leave out iterations. Members and limits change with
-events, so of those only plans are left out.
+Each line is complete in itself, so a reader may leave out iterations. Members and limits change
+with events, so only the events about plans are left out.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from evenstep.runlog.parser import MAX_LINE
 WHOLE = 10 * 2**20
 """Bytes up to which a run log is read line by line; a longer one is thinned to about as much."""
 TAIL = 2 * 2**20
-"""Bytes at the end that are read line by line in any case."""
+"""Bytes at the end that are always read line by line."""
 
 _EVENT = b'\n{"event":"'
 _PLANS = (b'\n{"event":"plan"', b'\n{"event":"proposal"')
 
 
 class Skimmer:
-    """Passes on one in about `every` lines, and all events but plans.
+    """Passes on about one in `every` lines, and all events but plans.
 
     >>> skimmer = Skimmer(every=2)
     >>> skimmer.pass_on(b'{"evenstep_run_log":1}\\n{"iteration":0}\\n{"iteration":1}\\n{"iter')
@@ -30,12 +30,12 @@ class Skimmer:
     def __init__(self, every: int) -> None:
         self.every = every
         self._due = 0
-        """Bytes of the rest and what follows it that are left out, but for events."""
+        """Bytes, from the start of the rest on, that are left out except for events."""
         self._rest = b""
 
     def pass_on(self, text: bytes) -> bytes:
-        """Return the lines to be read of those that this text completes."""
-        # With a line break before every line, lines are found by what they begin with.
+        """Return the selected ones of the lines that this text completes."""
+        # With a line break before every line, a line can be found by its beginning.
         text = b"\n" + self._rest + text
         end = text.rfind(b"\n")
         kept: list[bytes] = []
@@ -50,17 +50,17 @@ class Skimmer:
         self._rest = text[end + 1 :]
         self._due = max(0, self._due - end)
         if len(self._rest) > MAX_LINE:
-            # No line of a run log is so long; the parser will say so.
+            # No line of a run log is that long; the parser raises the error.
             kept.append(self.rest())
         return b"".join(kept)
 
     def rest(self) -> bytes:
-        """Return the line that has begun, and forget it."""
+        """Return the incomplete last line, and forget it."""
         rest, self._rest = self._rest, b""
         return rest
 
     def _next(self, text: bytes, at: int, end: int) -> int:
-        """Return the line break before the next line to be read, `end` where there is none."""
+        """Return the line break before the next selected line, or `end`."""
         due = text.find(b"\n", max(at, self._due), end)
         if due < 0:
             due = end
@@ -71,7 +71,7 @@ class Skimmer:
 
 
 def skimmer_for(size: int) -> tuple[Skimmer, int]:
-    """Return how a log of so many bytes is skimmed, and up to which byte.
+    """Return the skimmer of a log of this size, and the byte up to which it is used.
 
     >>> skimmer_for(1000)[1], skimmer_for(10 * WHOLE)[0].every
     (0, 13)

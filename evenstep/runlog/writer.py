@@ -1,8 +1,8 @@
-"""The writer: one line per record, whole and at once, so that others can read along.
+"""The writer: one line per record, written at once, so that others can read while it grows.
 
-A row is written by one `%` per quantity, not by `json`: it costs a fraction of it, rounds on the
-way, and writes 128.0 as 128. Everything that may be a person's text goes through `json`, which
-escapes whatever is not ASCII, so that a line is always one line.
+A row is written by one `%` per quantity, not by `json`: that costs a fraction of the time, rounds
+the numbers, and writes 128.0 as 128. All text goes through `json`, which escapes everything but
+ASCII, so that a record is always one line.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from evenstep.runlog.plan_events import PlanEvents
 
 
 class RunLogWriter:
-    """Writes a run log to a path, or to an open text file that stays the caller's to close.
+    """Writes a run log to a path, or to an open text file, which the caller closes.
 
-    Every record that it takes, the reader can read; what breaks the format is an InvalidSetting,
-    and nothing of it is written.
+    The reader can read every record that the writer accepts; a record that breaks the format raises
+    InvalidSetting, and nothing of it is written.
 
     >>> import io
     >>> file = io.StringIO()
@@ -52,11 +52,11 @@ class RunLogWriter:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The workers now: the order of the arrays of the next row."""
+        """The current workers: the order of the arrays of the next row."""
         return self._workers
 
     def iteration(self, row: IterationRow) -> None:
-        """Write the row of an iteration; they come in the order of their numbers."""
+        """Write the row of an iteration; rows are written in the order of their numbers."""
         if row.num_workers != len(self._workers):
             raise InvalidSetting(
                 f"a row must have one entry per worker ({len(self._workers)}), "
@@ -81,11 +81,11 @@ class RunLogWriter:
         self._workers = workers
 
     def plan(self, plan: Plan, iteration: int | None = None) -> None:
-        """Write what is new in the plan of a boundary: adopted, proposed, phase, advice.
+        """Write the changes in the plan of a boundary: adopted, proposed, phase, advice.
 
-        Call it at every boundary; a plan that goes on unchanged writes nothing.
+        Call it at every boundary; an unchanged plan writes nothing.
         """
-        for event in self._plan_events.tell(plan, self._workers, iteration):
+        for event in self._plan_events.new_in(plan, self._workers, iteration):
             self.event(event)
 
     def close(self) -> None:
@@ -115,24 +115,19 @@ DIGITS = {
     "memory": 4,
     "device_memory": 4,
 }
-"""Significant digits of each quantity: no clock or probe is better than that."""
+"""Significant digits of each quantity: no clock or probe is more exact."""
+
+
+HEADER = (
+    "source", "job", "workers", "total", "scheme", "policy", "predictor", "seed", "created",
+    "settings",
+)  # fmt: skip
+"""The keys of a header after the version, in the order of the file."""
 
 
 def header_line(header: Header) -> str:
-    data = {
-        "evenstep_run_log": VERSION,
-        "source": header.source,
-        "job": header.job,
-        "workers": header.workers,
-        "total": header.total,
-        "scheme": header.scheme,
-        "policy": header.policy,
-        "predictor": header.predictor,
-        "seed": header.seed,
-        "created": header.created,
-        "settings": header.settings,
-    }
-    return _dump(data)
+    values = {name: getattr(header, name) for name in HEADER}
+    return _dump({"evenstep_run_log": VERSION, **values})
 
 
 def event_line(event: Event) -> str:
@@ -149,7 +144,7 @@ def event_line(event: Event) -> str:
 
 
 def row_line(row: IterationRow) -> str:
-    """Return the line of an iteration; what is unknown of all workers is left out.
+    """Return the line of an iteration, without quantities that are unknown for all workers.
 
     >>> row_line(IterationRow(7, 2, start=1.5, batch_sizes=[8, 0], times=[0.2, float("nan")]))
     '{"iteration":7,"plan":2,"start":1.500000,"batch_sizes":[8,0],"times":[0.2,null]}'
@@ -205,7 +200,7 @@ def _dump(data: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value in JSON's own types: NaN becomes null, what JSON does not know its text."""
+    """Return the value in JSON's types: NaN becomes null, a value of another type its text."""
     if isinstance(value, (np.generic, np.ndarray)):
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, str)):

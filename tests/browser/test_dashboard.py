@@ -233,5 +233,5 @@ def test_damage_is_told(live, dashboard, open_page):
     page = open_page(dashboard(live.writer._file.name).url)
     live.writer._file.write("{broken\n")
     live.writer._file.flush()
-    expect(page.locator("#banner")).to_contain_text("cannot be read on: run.jsonl, line 63")
+    expect(page.locator("#banner")).to_contain_text("Stopped reading the log: run.jsonl, line 63")
     expect(page.locator("#iteration")).to_have_text("59")

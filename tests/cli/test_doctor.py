@@ -63,7 +63,7 @@ def test_without_torch_it_says_so_and_fails(capsys, without):
 
 def test_what_others_need_is_lacking_and_breaks_nothing(without):
     without("thriftpy2", "matplotlib")
-    found = {finding.subject: finding for finding in doctor_checks.look_at_packages()}
+    found = {finding.subject: finding for finding in doctor_checks.check_packages()}
     assert found["thriftpy2"].state == found["matplotlib"].state == "lacking"
     assert found["matplotlib"].remedy == "pip install 'evenstep[plots]'"
     assert found["numpy"].state == "ok"
@@ -73,7 +73,7 @@ def test_what_others_need_is_lacking_and_breaks_nothing(without):
 def test_old_version_is_told(monkeypatch):
     monkeypatch.setattr(metadata, "version", lambda name: "1.2.3+cpu")
     monkeypatch.setattr(metadata, "requires", lambda name: ["torch>=1.10; x"])
-    found = {finding.subject: finding for finding in doctor_checks.look_at_packages()}
+    found = {finding.subject: finding for finding in doctor_checks.check_packages()}
     assert found["torch"].state == "broken"
     assert re.fullmatch(r"1\.2\.3\+cpu, .*older than 1\.10", found["torch"].text)
     assert found["rich"].state == "ok"
@@ -126,7 +126,7 @@ def test_what_is_not_allowed_is_lacking_and_says_why(monkeypatch):
 
     monkeypatch.setattr(doctor_checks, "Throttles", Refused)
     monkeypatch.setattr(shutil, "which", lambda tool: None)
-    found = {finding.subject: finding for finding in doctor_checks.look_at_machine()}
+    found = {finding.subject: finding for finding in doctor_checks.check_machine()}
     assert found["throttling"].state == "lacking" and "not root" in found["throttling"].text
     assert found["network namespaces"].text == "unshare is not installed"
     assert all(isinstance(finding, Finding) for finding in found.values())

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from evenstep import runlog
-from evenstep.insight.thinning import median
 from evenstep.runlog import Event, Record
 from evenstep.runlog import reader as reader_module
 from tests.runlog.examples import full_row, header, text_of
@@ -58,12 +57,3 @@ def test_rows_are_read_all_along_where_a_plan_follows_every_one(tmp_path, monkey
 
 def test_log_within_the_budget_is_read_as_a_whole(long_log):
     assert runlog.read(long_log, budget=long_log.stat().st_size).num_iterations == COUNT
-
-
-@pytest.mark.parametrize("shape", [(7, 5, 3), (8, 4), (9,)])
-@pytest.mark.filterwarnings("ignore:All-NaN")
-def test_median_leaves_out_what_is_unknown(shape):
-    rng = np.random.default_rng(0)
-    values = np.where(rng.uniform(size=shape) < 0.4, np.nan, rng.normal(size=shape))
-    for axis in range(len(shape)):
-        np.testing.assert_allclose(median(values, axis), np.nanmedian(values, axis=axis))

@@ -152,7 +152,7 @@ def test_watch_and_dashboard_have_the_rows_and_plans_of_the_managers_run_log(tmp
     told = [record for record in records if isinstance(record, Event)]
     # The plan of an iteration that never ended is in no log.
     assert plans_of(told)[:-1] == plans_of(log.events)
-    assert [one.event for one in job.events] == told
+    assert list(job.events) == told
     assert told[-1] == log.events[-1]
     header = next(record for record in records if isinstance(record, Header))
     assert header == job.header

@@ -1,4 +1,4 @@
-"""Advising: from a case, or from observations, to everything that a user may want to know."""
+"""Advising: turns a case, or observations, into advice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from evenstep.core import Floats, Ints
 from evenstep.core.metrics import waiting_share
 from evenstep.insight.advice.case import Case
-from evenstep.insight.advice.estimate import Estimate
 from evenstep.insight.advice.fitting import Lines
 from evenstep.insight.advice.observations import Observations
 from evenstep.insight.advice.recorded import case_maker
@@ -21,50 +20,71 @@ from evenstep.insight.advice.worker_choice import Selection, best_without, times
 from evenstep.policies.removal import WORTHWHILE
 
 ROWS = 240
-"""Iterations that are looked at, spread over all."""
+"""Iterations that are used, spread over the run."""
 _ENTRIES = 60_000
 _DRAWS = 100
 _BLOCK = 8
 """Neighbouring iterations that are drawn together, as they are alike."""
+COVERED = 0.9
+"""Share of the draws between the two ends of an estimate."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value with a 90 % interval, from bootstrap draws of the recorded iterations."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, draws: Floats) -> Estimate:
+        """Make the estimate of a value from its draws; the interval always contains the value.
+
+        >>> Estimate.of(3.0, np.arange(101.0))
+        Estimate(value=3.0, low=3.0, high=95.0)
+        """
+        low, high = np.quantile(draws, ((1 - COVERED) / 2, (1 + COVERED) / 2))
+        return cls(value, min(float(low), value), max(float(high), value))
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What balancing would gain; seconds, fractions, and one entry per worker in lists."""
+    """The gain of balancing; seconds, fractions, and one entry per worker in lists."""
 
     source: str
     relative: bool
-    """Whether times are shares of the slowest worker's, and not seconds."""
+    """Whether times are shares of the slowest worker's time, and not seconds."""
     workers: Sequence[str]
     total: int
     plain: Estimate
     """Iteration time of plain BSP."""
     balanced: Estimate
-    """Iteration time with sizes that follow what lasts."""
+    """Iteration time with sizes that follow lasting changes of the speeds."""
     saved: Estimate
     """Share of plain BSP's iteration time that balancing saves."""
     fixed: float
-    """Iteration time with the batch sizes below, unchanged all along."""
+    """Iteration time with the batch sizes below, unchanged in the whole run."""
     plain_waiting: float
     balanced_waiting: float
     batch_sizes: Sequence[int]
     """The optimum under the conditions towards the end."""
     times: Sequence[float]
-    """Times expected with them."""
+    """Times expected with these batch sizes."""
     plain_sizes: Sequence[int]
     plain_times: Sequence[float]
     speeds: Sequence[float]
     """Samples a second with the sizes of plain BSP."""
     overheads: Sequence[float] | None
-    """Seconds that a batch takes whatever its size; None where curves are given."""
-    told: Sequence[bool] | None
-    """Whether sizes varied enough to tell the overhead; else there is assumed to be none."""
+    """Seconds that a batch takes regardless of its size; None where curves are given."""
+    identified: Sequence[bool] | None
+    """Whether sizes varied enough to identify the overhead; otherwise none is assumed."""
     times_without: Sequence[float]
-    """Iteration time, balanced, without each worker; NaN where that cannot be."""
+    """Iteration time, balanced, without each worker; NaN where that is impossible."""
     not_worth_keeping: Sequence[str]
     """Workers that the job would be faster without."""
-    crew: Selection | None
-    """Whom to keep, where some must go."""
+    selection: Selection | None
+    """The workers to keep, if some must be removed."""
     totals: Sequence[Total]
     better_total: Total | None
     remarks: Sequence[str]
@@ -76,12 +96,13 @@ class Advice:
 
     @property
     def slowdown(self) -> float:
-        """How many times slower the straggler is than the median worker."""
+        """The straggler's time divided by the median worker's."""
         return self.plain_times[self.straggler] / float(np.median(self.plain_times))
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON knows it: what is unknown is None."""
+        """Return everything in JSON's types; unknown values are None."""
         data = asdict(self)
+        data["told"], data["crew"] = data.pop("identified"), data.pop("selection")
         without = data["times_without"]
         data["times_without"] = [None if math.isnan(time) else time for time in without]
         data["straggler"] = {"worker": self.workers[self.straggler], "slowdown": self.slowdown}
@@ -89,7 +110,7 @@ class Advice:
 
 
 def advise(subject: Case | Observations, num_out: int = 0, seed: int = 0) -> Advice:
-    """Return advice on a case or on observations; `num_out` workers are to be left out."""
+    """Return advice on a case or on observations, if `num_out` workers must be removed."""
     if isinstance(subject, Case):
         return _advise(subject, lambda rng: None, num_out, seed)
     count = min(ROWS, max(20, _ENTRIES // subject.num_workers), len(subject.times))
@@ -128,13 +149,13 @@ def _advise(
         plain_sizes=even.tolist(), plain_times=plain_times.tolist(),
         speeds=(even / plain_times).tolist(),
         overheads=None if lines is None else lines.overheads.tolist(),
-        told=None if lines is None else lines.told.tolist(),
+        identified=None if lines is None else lines.identified.tolist(),
         times_without=without.tolist(),
         not_worth_keeping=[
             cluster.workers[i]
             for i in np.flatnonzero(without < (1 - WORTHWHILE) * time).tolist()
         ],
-        crew=best_without(cluster, at, num_out) if num_out else None,
+        selection=best_without(cluster, at, num_out) if num_out else None,
         totals=totals, better_total=better_total(totals, cluster.total),
         remarks=() if seen is None else seen.remarks,
     )  # fmt: skip
@@ -145,7 +166,7 @@ def _estimates(
     draw: Callable[[np.random.Generator], Case | None],
     rng: np.random.Generator,
 ) -> list[Estimate]:
-    """Return the estimates of plain and balanced iteration times, and of what is saved."""
+    """Return the estimates of plain and balanced iteration times, and of the share saved."""
     draws = []
     for _ in range(_DRAWS):
         other = draw(rng)
@@ -164,7 +185,7 @@ def _estimates(
 
 
 def _rows(count: int, rng: np.random.Generator) -> Ints:
-    """Draw as many iterations as there are, in blocks of neighbours."""
+    """Draw `count` iterations, in blocks of neighbours."""
     block = min(_BLOCK, count)
     starts = rng.integers(0, count - block + 1, -(-count // block))
     rows: Ints = (starts[:, None] + np.arange(block)).ravel()[:count]

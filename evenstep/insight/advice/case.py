@@ -1,8 +1,8 @@
-"""A case: workers with their curves, and the conditions of the iterations that are looked at.
+"""A case: workers with their curves, and the conditions of some iterations.
 
-What was recorded and what is described in a cluster file are both of this form, so that one set
-of questions serves both. All iterations are answered together: a case of `rows` iterations is
-computed as one cluster of ``rows * n`` workers.
+A recorded run and a cluster file both become a case, so that the same functions serve both. All
+iterations are computed together: a case of `rows` iterations is one cluster of ``rows * n``
+workers.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from functools import cached_property
 
 import numpy as np
 
-from evenstep.core import Floats, Ints, even_sizes
+from evenstep.core import Bools, Floats, Ints, even_sizes
 from evenstep.errors import InfeasibleLimits
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.conditions import Conditions
 from evenstep.simulator.clusters.curves import Curves
 
 _PRECISION = 1e-6
-"""Of the levels, relative to them."""
+"""Relative precision of the levels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What is asked about; matrices are (iterations, workers)."""
+    """A cluster and its conditions; matrices are (iterations, workers)."""
 
     cluster: Cluster
     slowdown: Floats
     communication: Floats
     noise: Floats
     recorded: Floats | None = None
-    """What each iteration really took, where it was recorded; NaN where that is unknown."""
+    """The recorded iteration times, if there are any; NaN where unknown."""
 
     @classmethod
     def of(cls, cluster: Cluster, conditions: Sequence[Conditions]) -> Case:
@@ -54,10 +54,10 @@ class Case:
         return self._stack.times(flat, self._at).reshape(self.slowdown.shape)
 
     def best_sizes(self, kept: Ints | None = None) -> Ints:
-        """Return sizes with which all finish together, for each iteration by itself.
+        """Return, for each iteration, the sizes with which all workers finish together.
 
-        They follow what lasts, and not the noise. `kept` has a 0 for every worker that is left
-        out, in each row. The sizes of a row may exceed the total by ties.
+        They follow the lasting slowdowns, not the noise. In each row, `kept` has a 0 for every
+        worker that is left out. The sizes of a row may exceed the total by ties.
         """
         cluster = self.cluster
         lo, hi = cluster.limits.tighten(cap=cluster.cap).bounds(cluster.total)
@@ -81,9 +81,9 @@ class Case:
         return sizes_at(levels)
 
     def best_iteration_times(self) -> Floats:
-        """Return how long each iteration takes with the best sizes: no longer than it did."""
+        """Return the iteration times with the best sizes: at most the recorded ones."""
         times: Floats = self.times(self.best_sizes()).max(axis=1)
-        # Sizes that were used may have followed more than what lasts.
+        # The recorded sizes may have followed more than the lasting slowdowns.
         return times if self.recorded is None else np.fmin(times, self.recorded)
 
     def recent(self) -> Conditions:
@@ -113,10 +113,8 @@ class Case:
         )
 
 
-def lowest_levels(
-    enough: Callable[[Floats], np.ndarray[tuple[int, ...], np.dtype[np.bool_]]], count: int
-) -> Floats:
-    """Return, for each of `count` questions, the lowest level > 0 that is enough.
+def lowest_levels(enough: Callable[[Floats], Bools], count: int) -> Floats:
+    """Return, for each of `count` entries, the lowest level > 0 that is enough.
 
     >>> lowest_levels(lambda levels: levels >= np.array([0.5, 3.0]), 2).round(3)
     array([0.5, 3. ])
@@ -133,14 +131,14 @@ def lowest_levels(
 
 
 def case_of_cluster(cluster: Cluster, num_rows: int) -> Case:
-    """Return the case of iterations all along a run; clocks run as they do under plain BSP."""
+    """Return the case of iterations spread over a run, at their times under plain BSP."""
     rows = np.unique(np.linspace(0, cluster.iterations - 1, num_rows).astype(int))
     even = even_sizes(cluster.total, cluster.limits)
     conditions, now, last = [], 0.0, 0
     for row in rows.tolist():
         at = cluster.conditions(row, now)
         conditions.append(at)
-        # As long as this one took all took since.
+        # All iterations since the last row count as long as this one.
         now += float(cluster.times(even, at).max()) * max(row - last, 1)
         last = row
     return Case.of(cluster, conditions)

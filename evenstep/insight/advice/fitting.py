@@ -1,8 +1,8 @@
-"""Lines ``t = overhead + slope x`` through what each worker was seen to take.
+"""Lines ``t = overhead + slope x``, fitted to the batch processing times of each worker.
 
-The slope is fitted by least squares to what happened to t when the size *changed*, not to all
-points: a balancer makes the batch of a worker smaller because it has become slower, so that over
-a whole run small batches look slow.
+The slope is fitted by least squares to the changes of t when the size *changed*, not to all
+points: a balancer makes the batch of a worker smaller because it became slower, so that over a
+whole run small batches look slow.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from evenstep.insight.advice.observations import Observations
 from evenstep.simulator.clusters.curves import Curves, affine
 
 LEAST_SLOPE = 0.05
-"""Of the time per sample: a batch is never all overhead."""
+"""Smallest slope, over the time per sample: a batch is never overhead only."""
 
 LARGEST_OVERHEAD = 0.5
-"""Share of the time up to which overhead is allowed for where it cannot be told."""
+"""Largest overhead that is drawn, as a share of the time, where it cannot be identified."""
 
-_TELLING = 0.25
-"""Standard error of a slope, over the time per sample, up to which it tells something."""
+_USABLE_ERROR = 0.25
+"""Largest standard error of a usable slope, over the time per sample."""
 
 _NEAR = 3
 """Iterations before and after a change of size whose medians are compared."""
 
 _FAR, _ROUNDS = 4.0, 3
-"""Spreads beyond which a change is left out of the fit, and how often that is asked."""
+"""Spreads beyond which a change is an outlier, and the rounds in which outliers are removed."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """One line per worker, through the point (size, time) that it was last seen at."""
+    """One line per worker, through its latest point (size, time)."""
 
     sizes: Floats
     """Median size towards the end."""
@@ -43,13 +43,13 @@ class Lines:
     slopes: Floats
     """Seconds per sample."""
     errors: Floats
-    """Standard error of the slopes; infinite where the sizes did not tell them."""
+    """Standard error of the slopes; infinite where the sizes do not determine them."""
 
     @property
-    def told(self) -> Bools:
-        """Whether sizes varied enough to tell overhead from slope; else t ~ x is assumed."""
-        told: Bools = np.isfinite(self.errors)
-        return told
+    def identified(self) -> Bools:
+        """Whether sizes varied enough to separate overhead from slope; else t ~ x is assumed."""
+        identified: Bools = np.isfinite(self.errors)
+        return identified
 
     @property
     def overheads(self) -> Floats:
@@ -63,17 +63,17 @@ class Lines:
         return Curves.of([affine(overhead, slope) for overhead, slope in pairs])
 
     def drawn(self, rng: np.random.Generator) -> Lines:
-        """Return lines that could as well be the true ones."""
+        """Draw lines within the uncertainty of the fit."""
         each = self.times / self.sizes
-        errors = np.where(self.told, self.errors, 0.0)
+        errors = np.where(self.identified, self.errors, 0.0)
         likely = self.slopes + errors * rng.standard_normal(len(each))
         allowed = each * (1 - LARGEST_OVERHEAD * rng.uniform(size=len(each)))
-        slopes = np.where(self.told, np.clip(likely, LEAST_SLOPE * each, each), allowed)
+        slopes = np.where(self.identified, np.clip(likely, LEAST_SLOPE * each, each), allowed)
         return Lines(self.sizes, self.times, slopes, self.errors)
 
 
 def fit(seen: Observations) -> Lines:
-    """Fit the lines; a worker whose size did not vary gets one through the origin."""
+    """Fit the lines; a worker whose size did not vary gets a line through the origin."""
     count = seen.num_workers
     sizes, times, slopes = np.empty((3, count))
     errors = np.full(count, np.inf)
@@ -85,7 +85,7 @@ def fit(seen: Observations) -> Lines:
         sizes[i] = np.median(x[late])
         each = float(np.median(t[late] / x[late]))
         slope, error = (np.nan, np.inf) if seen.sizes_follow else _slope(x, t)
-        if error < _TELLING * each:
+        if error < _USABLE_ERROR * each:
             slopes[i], errors[i] = min(max(slope, LEAST_SLOPE * each), each), error
         else:
             slopes[i] = each
@@ -95,7 +95,7 @@ def fit(seen: Observations) -> Lines:
 
 
 def _slope(x: Floats, t: Floats) -> tuple[float, float]:
-    """Return seconds per sample and its standard error, infinite where the size never changed."""
+    """Return seconds per sample and its standard error, infinite if the size never changed."""
     ends = np.flatnonzero(np.diff(x) != 0)
     still = np.diff(t)[np.diff(x) == 0]
     if len(ends) + len(still) < 2 or not len(ends):
@@ -108,7 +108,7 @@ def _slope(x: Floats, t: Floats) -> tuple[float, float]:
     slope = float(np.median(rises / steps))
     leverage, spread = _leverage(steps), max(_spread(rises - slope * steps), noise)
     for _ in range(_ROUNDS):
-        # A spike at either side of a change says nothing about the slope.
+        # A spike on either side of a change does not belong to the slope.
         near = np.abs(rises - slope * steps) <= _FAR * spread
         steps, rises = steps[near], rises[near]
         leverage = _leverage(steps)
@@ -122,15 +122,15 @@ def _leverage(steps: Floats) -> float:
 
 
 def _spread(values: Floats) -> float:
-    """Return a standard deviation that spikes do not change."""
+    """Return a standard deviation that is robust against spikes."""
     return 1.4826 * float(np.median(np.abs(values))) if len(values) else 0.0
 
 
 def _near(t: Floats, start: Ints, end: Ints, from_end: bool = False) -> Floats:
     """Return the median of the first, or last, few times of each run of one size."""
     offsets = np.arange(_NEAR)
-    places = end[:, None] - 1 - offsets if from_end else start[:, None] + offsets
-    inside = (places >= start[:, None]) & (places < end[:, None])
-    values = np.where(inside, t[np.clip(places, 0, len(t) - 1)], np.nan)
+    positions = end[:, None] - 1 - offsets if from_end else start[:, None] + offsets
+    inside = (positions >= start[:, None]) & (positions < end[:, None])
+    values = np.where(inside, t[np.clip(positions, 0, len(t) - 1)], np.nan)
     medians: Floats = np.nanmedian(values, axis=1)
     return medians

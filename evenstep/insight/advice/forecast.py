@@ -1,4 +1,4 @@
-"""The forecast: what plain BSP and the optimum would take now, by lines that follow the workers."""
+"""The forecast: current iteration times of plain BSP and of the optimum, from fitted lines."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from evenstep.insight.thinning import median
 from evenstep.policies.finish_filter import FinishFilter
 
 _LAST = 9
-"""Iterations whose median speed counts where times are proportional to sizes."""
+"""Iterations whose median speed is used if times are proportional to sizes."""
 
 
 class Forecast:
-    """Takes iteration after iteration; its estimates are those of the newest lines.
+    """Observes iterations; its estimates are those of the newest lines.
 
-    Where sizes follow predicted speeds, what a change of size does to t cannot be told, and
-    times are taken to be `proportional` to sizes, as the policy takes them.
+    If sizes follow predicted speeds, the effect of a size on t cannot be identified; times are then
+    assumed to be `proportional` to sizes, as the policy assumes.
 
     >>> forecast = Forecast(num_workers=2, total=32)
     >>> forecast.observe(np.array([16, 16]), np.array([0.1, 0.3]))
@@ -37,9 +37,9 @@ class Forecast:
         self._each: deque[Floats] = deque(maxlen=_LAST)
 
     def observe(self, sizes: Ints, times: Floats, caps: Ints | None = None) -> None:
-        """Take what the workers did in an iteration; NaN times are passed over.
+        """Observe the sizes and times of an iteration; NaN times are ignored.
 
-        `caps` are the limits of the workers, where they are known: the best sizes keep to them.
+        `caps` are the limits of the workers, if they are known: the best sizes respect them.
         """
         if caps is not None:
             self._limits = Limits.of(len(caps), cap=np.maximum(caps, 1))
@@ -52,15 +52,15 @@ class Forecast:
 
     @property
     def plain(self) -> float:
-        """Seconds that an iteration would take with even sizes; NaN before all were seen."""
-        anything = Limits.of(self._limits.num_workers)
-        return self._time(lambda offsets, slopes: even_sizes(self._total, anything))
+        """Seconds of an iteration with even sizes; NaN before all workers were observed."""
+        unlimited = Limits.of(self._limits.num_workers)
+        return self._time(lambda offsets, slopes: even_sizes(self._total, unlimited))
 
     @property
     def optimum(self) -> float:
-        """Seconds that an iteration would take with the best sizes that the limits allow.
+        """Seconds of an iteration with the best sizes that the limits allow.
 
-        NaN before all were seen, and where the limits leave no room for the total.
+        NaN before all workers were observed, and if the limits leave no room for the total.
         """
         try:
             return self._time(
@@ -70,7 +70,7 @@ class Forecast:
             return np.nan
 
     def _time(self, sizes: Callable[[Floats, Floats], Ints]) -> float:
-        """Return how long an iteration with these sizes would take."""
+        """Return the time of an iteration with these sizes."""
         offsets, slopes = self._lines()
         if np.isnan(slopes).any() or not len(slopes) <= self._total <= LARGEST_TOTAL:
             return np.nan

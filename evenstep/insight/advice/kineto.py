@@ -1,7 +1,7 @@
 """Times from traces of the PyTorch profiler (Kineto, Chrome's JSON), one file per worker.
 
-An iteration is a ``ProfilerStep#k``. It includes waiting for others in collectives, so the time
-in which a collective of gloo or NCCL was running, and nothing else, is taken off.
+An iteration is a ``ProfilerStep#k``. It includes the waiting in collectives, so the time in which
+only a collective of gloo or NCCL was running is subtracted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MICRO = 1e-6
 def observations_of_traces(
     texts: Mapping[str, str], batch_sizes: Sequence[int] | None
 ) -> Observations:
-    """Read the traces of all workers; files are named by where they came from."""
+    """Read the traces of all workers; `texts` has the contents of the files by name."""
     traces = [_Trace(name, text) for name, text in texts.items()]
     traces.sort(key=lambda trace: trace.order)
     workers = [trace.worker for trace in traces]
@@ -44,7 +44,7 @@ def observations_of_traces(
     if without:
         remarks.append(
             f"The trace of {', '.join(without)} has no collectives of gloo or NCCL: its steps "
-            "include whatever waiting there was, so that all workers look equally slow."
+            "include any waiting, so that all workers look equally slow."
         )
     return Observations(
         workers, np.broadcast_to(sizes.astype(np.float64), (len(steps), len(traces))),
@@ -53,7 +53,7 @@ def observations_of_traces(
 
 
 class _Trace:
-    """One worker's steps, in seconds of its own work."""
+    """The steps of one worker, in seconds, waiting excluded."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name = name
@@ -94,7 +94,7 @@ class _Trace:
 
 
 def subtract(spans: Floats, others: Floats) -> Floats:
-    """Return what is in sorted, disjoint spans (start, end) and not in the other ones.
+    """Return the parts of sorted, disjoint spans (start, end) outside the other spans.
 
     >>> subtract(np.array([[0.0, 10.0]]), np.array([[2.0, 3.0], [8.0, 12.0]]))
     array([[0., 2.],
@@ -115,14 +115,14 @@ def subtract(spans: Floats, others: Floats) -> Floats:
 
 
 def _work(spans: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return what a worker does itself: kernels on a device, or operations where there is none."""
+    """Return the work of a worker: kernels on a device, or operations where there is none."""
     kernels = [event for event in spans if event.get("cat") == "kernel"]
     own = kernels or [event for event in spans if event.get("cat") == "cpu_op"]
     return [event for event in own if not re.match(r"nccl|c10d::", event["name"])]
 
 
 def _union(events: Sequence[Mapping[str, Any]]) -> Floats:
-    """Return when any of the events was going on, as sorted spans that do not touch."""
+    """Return the union of the events' times, as sorted spans that do not touch."""
     spans = sorted((event["ts"], event["ts"] + event["dur"]) for event in events)
     joined: list[tuple[float, float]] = []
     for start, end in spans:

@@ -1,4 +1,4 @@
-"""Observations: batch sizes and batch processing times of workers, wherever they were recorded."""
+"""Observations: batch sizes and batch processing times of workers, from any source."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Floats, Ints, require
+from evenstep.core.arrays import Bools, Floats, Ints, require
+from evenstep.core.limits import UNLIMITED
 from evenstep.core.split import LARGEST_TOTAL
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.policies import make_policy
 from evenstep.runlog import RunLog
 
 FEWEST = 3
-"""Iterations below which nothing can be said."""
+"""Least number of iterations that advice needs."""
 SHORTEST, LONGEST = 1e-9, 1e9
-"""Seconds between which a time is believed: no clock has given others."""
+"""Shortest and longest plausible time, in seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """Matrices of (iterations, workers), NaN where nothing is known; all iterations in order.
+    """Matrices of (iterations, workers), NaN where unknown; iterations are in order.
 
     >>> seen = Observations(["a", "b"], np.full((4, 2), 8.0), np.full((4, 2), 0.5), total=16)
     >>> seen.num_workers, seen.source
@@ -36,23 +37,24 @@ class Observations:
     total: int
     """X: samples of all workers in one iteration."""
     sizes_follow: bool = False
-    """Whether sizes were made to follow speeds within the iteration, so that what a change of
-    size did to t cannot be told from what made the size change."""
+    """Whether sizes followed speeds within the iteration, so that the effect of a size on t cannot
+    be separated from the cause of its change."""
     caps: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """x^o of each worker; UNLIMITED where it has none, as it is if not given."""
+    """x^o of each worker; UNLIMITED where there is none, and by default."""
     source: str = "measured"
     """`measured`, `emulated` or `simulated`."""
     relative: bool = False
-    """Whether times have no unit, and only their ratios mean anything."""
+    """Whether times have no unit, and only their ratios have a meaning."""
     remarks: Sequence[str] = ()
-    """What a reader of the advice must know about where this comes from."""
+    """Remarks on the source, for the reader of the advice."""
 
     def __post_init__(self) -> None:
         if self.caps.size == 0:
             object.__setattr__(self, "caps", np.full(self.num_workers, UNLIMITED))
         if self.num_workers < 2:
+            names = ", ".join(self.workers) or "none"
             raise InvalidSetting(
-                f"balancing takes at least 2 workers, got {self.num_workers} ({self._names()})"
+                f"balancing takes at least 2 workers, got {self.num_workers} ({names})"
             )
         if not self.num_workers <= self.total <= LARGEST_TOTAL:
             raise InvalidSetting(
@@ -69,18 +71,13 @@ class Observations:
         return len(self.workers)
 
     @property
-    def known(self) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def known(self) -> Bools:
         """Whether a worker had a batch, and its time is known."""
-        usable = (self.times >= SHORTEST) & (self.times <= LONGEST) & (self.sizes > 0)
-        known: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = usable
-        return known
-
-    def _names(self) -> str:
-        return ", ".join(self.workers) or "none"
+        return (self.times >= SHORTEST) & (self.times <= LONGEST) & (self.sizes > 0)
 
 
 def given_sizes(batch_sizes: Sequence[int] | None, num_workers: int, what: str) -> Ints:
-    """Return one size per worker; one number holds for all of them.
+    """Return one size per worker; a single number holds for all of them.
 
     >>> given_sizes([32], 3, "a trace")
     array([32, 32, 32])
@@ -96,14 +93,14 @@ def given_sizes(batch_sizes: Sequence[int] | None, num_workers: int, what: str) 
 
 
 WARM_UP = 2
-"""First iterations that are left out of a run that was real, and has many more."""
+"""First iterations that are left out of a real run with many more iterations."""
 
 _ENTRIES = 200_000
-"""Times (iterations x workers) that are looked at: the latest ones."""
+"""Times (iterations x workers) that are used: the latest ones."""
 
 
 def observations_of(run_log: RunLog) -> Observations:
-    """Return what a run log has on the workers at its end, warm-up left out."""
+    """Return the observations of the workers at the end of a run log, without warm-up."""
     if not run_log.segments:
         raise InvalidSetting(
             f"advice takes the times of at least {FEWEST} iterations, got a run log with none"

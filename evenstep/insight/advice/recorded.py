@@ -1,4 +1,4 @@
-"""From observations to a case: fitted lines, and what every iteration was beside them."""
+"""From observations to a case: fitted lines, and the ratio of each recorded time to its line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.conditions import Conditions
 
 LASTS = 9
-"""Iterations: what is slow for longer than half of this lasts, and can be followed."""
+"""Window in iterations: a slowdown for more than half of it is lasting, and can be followed."""
 
 
 class Recorded:
-    """An environment that is what was recorded."""
+    """An environment with the recorded conditions."""
 
     follows_clock = False
 
@@ -37,7 +37,7 @@ class Recorded:
 def case_of(seen: Observations, lasts: int = LASTS) -> Case:
     """Return the case of all iterations, with the lines fitted to them.
 
-    With a `lasts` of 1 there is no noise: everything could have been followed.
+    With a `lasts` of 1 there is no noise: all changes count as lasting.
     """
     make, lines = case_maker(seen, lasts=lasts)
     return make(lines)
@@ -46,7 +46,7 @@ def case_of(seen: Observations, lasts: int = LASTS) -> Case:
 def case_maker(
     seen: Observations, rows: Ints | None = None, lasts: int = LASTS
 ) -> tuple[Callable[[Lines], Case], Lines]:
-    """Return the fitted lines, and what makes the case of any other lines through the data."""
+    """Return a function from lines to the case that they give, and the fitted lines."""
     lines = fit(seen)
     known = seen.known
     fitted = lines.times_at(seen.sizes)
@@ -61,7 +61,7 @@ def case_maker(
     took = np.where(whole, np.max(np.where(known, seen.times, 0.0), axis=1), np.nan)[chosen]
 
     def make(other: Lines) -> Case:
-        # The times stay those recorded: what a line explains less, conditions explain more.
+        # The times stay the recorded ones: conditions explain the rest of another line.
         shift = np.where(worked, fitted[chosen] / other.times_at(sizes), 1.0)
         slowdown = lasting * shift
         cluster = Cluster(

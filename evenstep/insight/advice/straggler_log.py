@@ -1,6 +1,6 @@
-"""Times from a log of straggler detection, as NVIDIA's resiliency extension (NVRx) writes it.
+"""Times from a log of the straggler detection of NVIDIA's resiliency extension (NVRx).
 
-Its reports have scores in place of times: the speed of a rank over that of the fastest one.
+Its reports have scores instead of times: the speed of a rank over that of the fastest rank.
 
     GPU relative performance:
       Rank=3 Node=gpu-07 Score=0.62
@@ -44,11 +44,11 @@ def observations_of_straggler_log(
     for row, (report, _) in zip(matrix, scores, strict=True):
         for rank, score in report.items():
             row[rank] = score
-        # Who is not listed is better than the worst that are, and worse than the best.
+        # A rank that is not listed is between the worst and the best ranks.
         row[np.isnan(row)] = np.nanmedian(row)
     times = np.min(matrix) / matrix if len(matrix) else matrix
     if 0 < len(times) < FEWEST:
-        # One report sums up many iterations already.
+        # One report already summarises many iterations.
         times = np.repeat(times, FEWEST, axis=0)
     sizes = given_sizes(batch_sizes, count, "a log of straggler detection")
     remarks = [
@@ -74,7 +74,7 @@ def _sections(text: str) -> list[tuple[str, str]]:
 
 
 def _scores(name: str, section: str) -> tuple[dict[int, float], int]:
-    """Return the scores of a report by rank, and how many ranks there are."""
+    """Return the scores of a report by rank, and the number of ranks."""
     found = {int(rank): float(score) for rank, _, score in _SCORE.findall(section)}
     if not found:
         raise DataFileError(f"{name}: a report of relative performance must list ranks, got none")

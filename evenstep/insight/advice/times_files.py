@@ -1,4 +1,4 @@
-"""Times from elsewhere: which format a file has, and what its reader makes of it."""
+"""Times from other tools: recognises the format of the files, and reads them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evenstep.core.arrays import Floats
 from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.insight.advice.kineto import observations_of_traces
 from evenstep.insight.advice.observations import Observations, given_sizes
@@ -26,8 +27,8 @@ def read_times(
 ) -> Observations:
     """Read a table, the traces of the workers, or a log of straggler detection.
 
-    `batch_sizes` are one for all workers, or one for each, where the files do not say them.
-    Raises DataFileError where a file is none of them, or damaged.
+    `batch_sizes` are one for all workers, or one for each, if the files do not have them.
+    Raises DataFileError if a file has none of these formats, or is damaged.
     """
     texts = {str(path): _text(Path(path)) for path in paths}
     if not texts:
@@ -64,7 +65,7 @@ Cell = tuple[str, int, float, float]
 def observations_of_table(
     name: str, text: str, batch_sizes: Sequence[int] | None = None
 ) -> Observations:
-    """Read a table; columns in any order, others are passed over, batch_size may be missing.
+    """Read a table; columns are in any order, others are ignored, batch_size may be missing.
 
     >>> text = "worker,iteration,batch_size,seconds\\n" + "".join(
     ...     f"{worker},{k},8,0.{worker}\\n" for k in range(3) for worker in (1, 2)
@@ -79,7 +80,7 @@ def observations_of_table(
 
 
 def _observations(name: str, text: str, batch_sizes: Sequence[int] | None) -> Observations:
-    # Lines may end as they do anywhere.
+    # Lines may have the ends of any system.
     table = csv.DictReader(StringIO(text, newline=None), skipinitialspace=True)
     columns = [column.strip() for column in table.fieldnames or ()]
     needed = [column for column in COLUMNS if column != "batch_size" or batch_sizes is None]
@@ -94,10 +95,10 @@ def _observations(name: str, text: str, batch_sizes: Sequence[int] | None) -> Ob
     workers = list(dict.fromkeys(worker for worker, *_ in cells))
     iterations = sorted({iteration for _, iteration, *_ in cells})
     column = {worker: i for i, worker in enumerate(workers)}
-    place = {iteration: k for k, iteration in enumerate(iterations)}
+    row_of = {iteration: k for k, iteration in enumerate(iterations)}
     sizes, times = np.full((2, len(iterations), len(workers)), np.nan)
     for worker, iteration, size, seconds in cells:
-        at = place[iteration], column[worker]
+        at = row_of[iteration], column[worker]
         if not np.isnan(times[at]):
             raise DataFileError(
                 f"{name}: a worker must have one row per iteration, "
@@ -109,25 +110,25 @@ def _observations(name: str, text: str, batch_sizes: Sequence[int] | None) -> Ob
     return Observations(workers, np.nan_to_num(sizes), times, _total(name, sizes))
 
 
-def _total(name: str, sizes: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> int:
+def _total(name: str, sizes: Floats) -> int:
     whole = sizes[~np.isnan(sizes).any(axis=1)]
     if not len(whole):
         raise DataFileError(f"{name}: some iteration must have all workers, got none that has")
     return round(float(np.median(whole.sum(axis=1))))
 
 
-def _cell(place: str, row: Mapping[str, str | None], with_size: bool) -> Cell:
+def _cell(where: str, row: Mapping[str, str | None], with_size: bool) -> Cell:
     worker = (row["worker"] or "").strip()
     if not worker:
-        raise DataFileError(f"{place}: worker must be a name, got {row['worker']!r}")
-    iteration = _number(place, row, "iteration", lambda value: value >= 0 and value % 1 == 0)
-    size = _number(place, row, "batch_size", lambda value: value >= 0) if with_size else math.nan
-    seconds = _number(place, row, "seconds", lambda value: value > 0)
+        raise DataFileError(f"{where}: worker must be a name, got {row['worker']!r}")
+    iteration = _number(where, row, "iteration", lambda value: value >= 0 and value % 1 == 0)
+    size = _number(where, row, "batch_size", lambda value: value >= 0) if with_size else math.nan
+    seconds = _number(where, row, "seconds", lambda value: value > 0)
     return worker, int(iteration), size, seconds
 
 
 def _number(
-    place: str, row: Mapping[str, str | None], column: str, holds: Callable[[float], bool]
+    where: str, row: Mapping[str, str | None], column: str, holds: Callable[[float], bool]
 ) -> float:
     rule = {"iteration": "a whole number >= 0", "batch_size": "a number >= 0"}
     try:
@@ -136,6 +137,6 @@ def _number(
         value = math.nan
     if not (math.isfinite(value) and holds(value)):
         raise DataFileError(
-            f"{place}: {column} must be {rule.get(column, 'a number > 0')}, got {row[column]!r}"
+            f"{where}: {column} must be {rule.get(column, 'a number > 0')}, got {row[column]!r}"
         )
     return value

@@ -1,4 +1,4 @@
-"""Total batches: what larger and smaller ones would make of the same workers."""
+"""Total batches: the speed of the same workers with a larger or smaller total."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from evenstep.simulator.clusters.conditions import Conditions
 
 _FACTORS = (0.5, 1.0, 2.0, 4.0)
 _GOOD = 0.95
-"""Share of the best speed that is good enough for a smaller total."""
+"""Share of the best speed with which a smaller total is good enough."""
 
 
 @dataclass(frozen=True)
 class Total:
-    """What a total batch would bring."""
+    """The iteration time and speed of a total batch."""
 
     total: int
     iteration_time: float
@@ -27,7 +27,7 @@ class Total:
 
 
 def compare_totals(cluster: Cluster, at: Conditions, plain_time: float) -> list[Total]:
-    """Return what half, twice and four times the total would bring, in rising order.
+    """Return the results of half, twice and four times the total, in rising order.
 
     Among them is the total that takes, balanced, as long as a plain iteration takes now.
     """
@@ -42,7 +42,7 @@ def compare_totals(cluster: Cluster, at: Conditions, plain_time: float) -> list[
 
 
 def better_total(totals: Sequence[Total], current: int) -> Total | None:
-    """Return the smallest total that is nearly as fast as the fastest, if it beats the current.
+    """Return the smallest total that is nearly as fast as the fastest, if it beats the current one.
 
     >>> better_total([Total(64, 1.0, 64.0), Total(128, 1.2, 106.0), Total(256, 2.3, 111.0)], 64)
     Total(total=128, iteration_time=1.2, speed=106.0)

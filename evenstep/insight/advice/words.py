@@ -1,16 +1,15 @@
-"""Advice in words: the sentences that come before the figures, and the lines to change."""
+"""Advice in words: the sentences before the figures, and the lines of a script to change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from evenstep.insight.advice.advising import Advice
-from evenstep.insight.advice.estimate import Estimate
+from evenstep.insight.advice.advising import Advice, Estimate
 from evenstep.insight.plots.plot_data import readable
 from evenstep.insight.report.words import duration
 
 LITTLE = 0.02
-"""Share of the iteration time below which balancing is not worth the words."""
+"""Share of the iteration time below which the gain is called little."""
 
 _MEANS = {
     "measured": "From times measured on real workers.",
@@ -20,7 +19,7 @@ _MEANS = {
 
 
 def sentences(advice: Advice) -> list[str]:
-    """Return the advice, the most important first."""
+    """Return the sentences of the advice, the most important first."""
     return [
         _MEANS[advice.source], *advice.remarks, *_gain(advice), *_waiting(advice),
         *_assumptions(advice), *_keeping(advice), *_totals(advice),
@@ -28,7 +27,7 @@ def sentences(advice: Advice) -> list[str]:
 
 
 def time_of(advice: Advice, seconds: float) -> str:
-    """Return a time with its unit; a share of the slowest worker's where there is none."""
+    """Return a time with its unit, or as a share of the slowest worker's time."""
     return f"{seconds:.1%}" if advice.relative else duration(seconds)
 
 
@@ -68,7 +67,7 @@ def _gain(advice: Advice) -> Iterator[str]:
     )
     if advice.fixed > (1 + LITTLE) * advice.balanced.value:
         yield (
-            f"With the sizes below fixed all along, an iteration would take "
+            f"With the sizes below in the whole run, an iteration would take "
             f"{time_of(advice, advice.fixed)}: speeds change, and sizes should follow."
         )
 
@@ -81,15 +80,15 @@ def _waiting(advice: Advice) -> Iterator[str]:
 
 
 def _assumptions(advice: Advice) -> Iterator[str]:
-    if advice.told is None or all(advice.told):
+    if advice.identified is None or all(advice.identified):
         return
-    blind = [readable(name) for name, told in zip(advice.workers, advice.told, strict=True)
-             if not told]  # fmt: skip
-    whose = "any worker" if len(blind) == len(advice.told) else _names(blind)
+    pairs = zip(advice.workers, advice.identified, strict=True)
+    unknown = [readable(name) for name, identified in pairs if not identified]
+    whose = "any worker" if len(unknown) == len(advice.workers) else _names(unknown)
     yield (
-        f"Batch sizes do not tell the overhead of {whose}, as they varied too little, or with the "
-        "speeds: times are assumed "
-        "proportional to sizes, and the ranges allow for overheads of up to half of the time."
+        f"Batch sizes do not show the overhead of {whose}, as they varied too little, or with the "
+        "speeds: times are assumed proportional to sizes, and the ranges allow for overheads of up "
+        "to half of the time."
     )
 
 
@@ -102,12 +101,12 @@ def _keeping(advice: Advice) -> Iterator[str]:
             f"{time_of(advice, advice.times_without[i])} in place of "
             f"{time_of(advice, max(advice.times))}."
         )
-    crew = advice.crew
-    if crew is not None:
+    selection = advice.selection
+    if selection is not None:
         yield (
-            f"If {len(crew.left_out)} must go, let it be {_names(crew.left_out)}: an iteration "
-            f"would then take {time_of(advice, crew.iteration_time)}, with batch sizes "
-            f"{'/'.join(map(str, crew.batch_sizes))}."
+            f"If {len(selection.left_out)} must go, let it be {_names(selection.left_out)}: an "
+            f"iteration would then take {time_of(advice, selection.iteration_time)}, with batch "
+            f"sizes {'/'.join(map(str, selection.batch_sizes))}."
         )
 
 
@@ -121,10 +120,10 @@ def _totals(advice: Advice) -> Iterator[str]:
             f"{time_of(advice, better.iteration_time)} an iteration. It changes what is trained: "
             "the learning rate may have to follow."
         )
-    elif advice.told is not None and not any(advice.told):
+    elif advice.identified is not None and not any(advice.identified):
         yield (
-            "Whether another total batch would make better use of the fast workers cannot be "
-            "told without overheads."
+            "Whether another total batch would make better use of the fast workers is unknown "
+            "without overheads."
         )
     else:
         yield f"No larger total batch would bring much more samples a second than {advice.total}."
@@ -140,7 +139,6 @@ def _share(estimate: Estimate) -> str:
     return f"{estimate.value:.0%} ({estimate.low:.0%} to {estimate.high:.0%})"
 
 
-def _names(names: object) -> str:
-    listed = [readable(name) for name in names] if isinstance(names, (list, tuple)) else []
-    shown = ", ".join(listed[:8])
-    return shown if len(listed) <= 8 else f"{shown} and {len(listed) - 8} more"
+def _names(names: Sequence[str]) -> str:
+    shown = ", ".join(readable(name) for name in names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

@@ -1,4 +1,4 @@
-"""Which workers to keep: what the job would take without each, and without several."""
+"""Choice of workers: the iteration time of a job without one worker, and without several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evenstep.core import Floats, Ints
+from evenstep.core.arrays import Bools, Floats, Ints
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.insight.advice.case import Case, lowest_levels
 from evenstep.simulator.clusters.cluster import Cluster
@@ -15,12 +15,12 @@ from evenstep.simulator.clusters.conditions import Conditions
 from evenstep.simulator.clusters.curves import Curves
 
 _MANY = 256
-"""Workers of whom it is asked, one by one, what the job would take without them."""
+"""Workers that are left out one by one, at most."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Some of the workers, with the best that they can do."""
+    """Some of the workers, with their optimum."""
 
     workers: Sequence[str]
     left_out: Sequence[str]
@@ -29,30 +29,31 @@ class Selection:
 
 
 def times_without(cluster: Cluster, at: Conditions, slowest_first: Ints) -> Floats:
-    """Return the iteration time without each worker; NaN where that cannot be, or is not asked.
+    """Return the iteration time without each worker; NaN where impossible or not computed.
 
-    Of very many workers, it is asked of the slowest ones.
+    With very many workers, it is computed for the slowest ones.
     """
     times = np.full(cluster.num_workers, np.nan)
     if cluster.num_workers < 2:
         return times
-    asked = np.sort(slowest_first[:_MANY])
+    removed = np.sort(slowest_first[:_MANY])
     caps = np.minimum(cluster.cap, cluster.total)
-    asked = asked[caps.sum() - caps[asked] >= cluster.total]
-    if not len(asked):
+    removed = removed[caps.sum() - caps[removed] >= cluster.total]
+    if not len(removed):
         return times
-    case = Case.of(cluster, [at] * len(asked))
-    kept = np.ones((len(asked), cluster.num_workers), dtype=np.int64)
-    kept[np.arange(len(asked)), asked] = 0
-    times[asked] = case.times(case.best_sizes(kept)).max(axis=1)
+    case = Case.of(cluster, [at] * len(removed))
+    kept = np.ones((len(removed), cluster.num_workers), dtype=np.int64)
+    kept[np.arange(len(removed)), removed] = 0
+    times[removed] = case.times(case.best_sizes(kept)).max(axis=1)
     return times
 
 
 def best_without(cluster: Cluster, at: Conditions, num_out: int) -> Selection:
-    """Return the crew that is fastest with `num_out` workers fewer.
+    """Return the fastest selection with `num_out` workers fewer.
 
-    By any deadline, the workers who get most done until then are the best to keep; so the best
-    crew is that of the earliest deadline by which the best that remain get the total done.
+    For a given deadline, the best workers to keep are those that process most samples until then.
+    So the best selection belongs to the earliest deadline by which the best workers process the
+    total.
     """
     num_kept = cluster.num_workers - num_out
     if not 1 <= num_kept <= cluster.num_workers:
@@ -70,19 +71,19 @@ def best_without(cluster: Cluster, at: Conditions, num_out: int) -> Selection:
     def capacities(level: float) -> Ints:
         sizes = cluster.largest(np.full(cluster.num_workers, level), at)
         g = cluster.granularity
-        # Who cannot do the least by then cannot be kept.
+        # A worker that cannot process its minimum by then cannot be kept.
         return np.where(sizes >= lo, np.minimum(sizes // g * g, hi), -cluster.total)
 
-    def enough(levels: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    def enough(levels: Floats) -> Bools:
         done = [np.sort(capacities(level))[-num_kept:].sum() for level in levels.tolist()]
         return np.array(done) >= cluster.total
 
     [level] = lowest_levels(enough, 1).tolist()
     order = np.argsort(-capacities(level), kind="stable")
     kept, out = np.sort(order[:num_kept]), np.sort(order[num_kept:])
-    crew, conditions = select(cluster, kept), select_conditions(at, kept)
-    sizes = crew.optimum(conditions)
-    time = float(crew.expected_times(sizes, conditions).max())
+    selected, conditions = select(cluster, kept), select_conditions(at, kept)
+    sizes = selected.optimum(conditions)
+    time = float(selected.expected_times(sizes, conditions).max())
     names = np.array(cluster.workers, dtype=object)
     return Selection(tuple(names[kept]), tuple(names[out]), sizes.tolist(), time)
 

@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application: the page, its assets, and the stream; it only reads."""
+"""The dashboard as an ASGI application: serves the page, its assets and the stream, read-only."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from evenstep.manager.access import bearer, is_token, names_this_machine
 
 MOST_FOLLOWERS = 32
 
-_MAKE_WAY = 0.001
-"""Seconds between two pieces of a log, in which pages are answered."""
+_PAUSE = 0.001
+"""Seconds between two pieces of a log, in which pages are served."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ def make_app(
     local: bool = True,
     is_over: Callable[[], bool] = lambda: False,
 ) -> Starlette:
-    """Return the application; streams end when `is_over` says so."""
-    followers = _Followers()
+    """Return the application; streams end when `is_over` returns true."""
+    followers: set[_Followed] = set()
     assets = load()
 
     async def show(request: Request) -> Response:
@@ -46,7 +46,7 @@ def make_app(
         return Response(asset.content, media_type=asset.kind)
 
     async def follow(request: Request) -> Response:
-        if followers.count >= MOST_FOLLOWERS:
+        if len(followers) >= MOST_FOLLOWERS:
             return PlainTextResponse(f"{MOST_FOLLOWERS} follow already\n", 503)
         job, worker = map(request.query_params.get, ("job", "worker"))
         if worker is not None and not (worker.isascii() and worker.isdecimal() and len(worker) < 9):
@@ -63,48 +63,37 @@ def make_app(
         await asyncio.gather(reading, return_exceptions=True)
 
     return Starlette(
-        routes=[
-            Route("/", show),
-            Route("/assets/{name}", show),
-            Route("/api/stream", follow),
-        ],
+        routes=[Route("/", show), Route("/assets/{name}", show), Route("/api/stream", follow)],
         middleware=[Middleware(Guard, token=token, local=local)],
         lifespan=lifespan,
     )
 
 
 async def _read(source: Source) -> None:
-    """Read what is new, a piece at a time, so that pages are answered in between."""
+    """Read new records, a piece at a time, so that pages are served in between."""
     while True:
         try:
             found = source.poll()
         except Exception:
-            # A page that stands still and a line that says why are better than no dashboard.
+            # A page without updates and a logged error are better than no dashboard.
             _log.exception("reading failed")
             found = False
-        await asyncio.sleep(_MAKE_WAY if found else TICK)
-
-
-class _Followers:
-    """Counts the pages that are open."""
-
-    def __init__(self) -> None:
-        self.count = 0
+        await asyncio.sleep(_PAUSE if found else TICK)
 
 
 class _Followed(StreamingResponse):
-    """A stream that counts from when it is granted, so that many at once are not too many."""
+    """A stream that is among the followers while it is sent."""
 
-    def __init__(self, followers: _Followers, events: AsyncIterator[bytes]) -> None:
+    def __init__(self, followers: set[_Followed], events: AsyncIterator[bytes]) -> None:
         super().__init__(events, media_type="text/event-stream")
         self._followers = followers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._followers.count += 1
+        self._followers.add(self)
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._followers.count -= 1
+            self._followers.discard(self)
 
 
 TYPES = {
@@ -113,18 +102,18 @@ TYPES = {
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
 }
-"""By the ends of their names; a browser that may not guess must be told."""
+"""Media types by file name extension; the headers forbid a browser to guess them."""
 
 
 class Asset(NamedTuple):
-    """A file, and what kind of file it is."""
+    """The content of a file, and its media type."""
 
     content: bytes
     kind: str
 
 
 def load() -> Mapping[str, Asset]:
-    """Return the files by their names.
+    """Return the assets by file name.
 
     >>> load()["index.html"].kind
     'text/html; charset=utf-8'
@@ -147,11 +136,11 @@ ANSWERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Headers of every answer: no script but ours, nothing from elsewhere, nothing into frames."""
+"""Headers of every answer: only our scripts, nothing from other hosts, no frames."""
 
 
 class Guard:
-    """Stands before the pages. The page itself is no secret; what it shows is, under `/api/`."""
+    """Checks host and token of requests. The page is no secret; the data under `/api/` are."""
 
     def __init__(self, app: ASGIApp, token: str | None, local: bool) -> None:
         self._app = app
@@ -173,7 +162,7 @@ class Guard:
 
     def _refusal(self, path: str, headers: Headers) -> PlainTextResponse | None:
         if self._local and not names_this_machine(headers.get("host", "")):
-            # A page of elsewhere, in a browser of here, under a name that leads here.
+            # DNS rebinding: a foreign page in a local browser, under a name that resolves to us.
             return PlainTextResponse("the Host must be localhost or a loopback address\n", 403)
         given = bearer(headers.get("authorization", ""))
         if path.startswith("/api/") and not is_token(given, self._token):

@@ -1,8 +1,8 @@
-"""What plain BSP would take now, and what the best batch sizes would: estimates, from fitted lines.
+"""Live estimates of the iteration time of plain BSP and of the optimum, from fitted lines.
 
-The lines are those of `equal_finish`, whatever the policy of the job is: batch processing time
-against batch size, worker by worker, learned from the iterations so far. Before sizes have
-changed, all of a time is taken to grow with the size.
+The lines are those of `equal_finish`, for any policy of the job: batch processing time against
+batch size, worker by worker, learned from the iterations so far. Before sizes have changed, a time
+is assumed to be proportional to the size.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import IterationRow
 
 _ALL = 20
-"""The first iterations are all looked at; later, one in several is enough."""
+"""The first iterations are all used; later, one in `_EVERY` is enough."""
 _EVERY = 5
 _WORKERS_PER_SKIP = 10
-"""With many workers a look costs milliseconds, so that more are left out."""
+"""With many workers an update costs milliseconds, so that more iterations are skipped."""
 _SETTLE = 3
-"""Iterations before an estimate is worth showing."""
+"""Iterations before the first estimate."""
 _LAST = 5
-"""Iterations looked at whose median is shown."""
+"""The median of this number of estimates is shown."""
 
 
 class LiveEstimates:
@@ -46,9 +46,9 @@ class LiveEstimates:
         self.optimum = math.nan
 
     def change(self, workers: tuple[str, ...]) -> None:
-        """Go on with other workers; what is known of those who stay is kept."""
-        place = {name: i for i, name in enumerate(self._workers)}
-        keep = as_ints([place.get(name, -1) for name in workers])
+        """Change the workers; the lines of workers that stay are kept."""
+        position = {name: i for i, name in enumerate(self._workers)}
+        keep = as_ints([position.get(name, -1) for name in workers])
         self._filter = remap_rows(self._filter, FinishFilter.fresh(len(workers)), keep)
         self._workers = workers
         self._all_until = max(_ALL, self._seen + _SETTLE)
@@ -57,7 +57,7 @@ class LiveEstimates:
         self.plain = self.optimum = math.nan
 
     def observe(self, row: IterationRow) -> None:
-        """Learn from an iteration, where it is one of those that are looked at."""
+        """Learn from an iteration, unless it is skipped."""
         self._seen += 1
         every = max(_EVERY, len(self._workers) // _WORKERS_PER_SKIP)
         if self._seen > self._all_until and self._seen % every:
@@ -78,9 +78,9 @@ class LiveEstimates:
 
 
 def _longest(known: FinishFilter, row: IterationRow, times: Floats, sizes: Floats | Ints) -> float:
-    """Return what this very iteration would have taken with other sizes.
+    """Return the time of this iteration with other sizes.
 
-    Every worker's time is moved along its line, so that what was noise in it stays in it.
+    Every worker's time is moved along its line, so that it keeps its noise.
     """
     then = known.times_at(sizes)
     moved = np.where(np.isnan(times), then, times * then / known.times_at(row.batch_sizes))
@@ -88,7 +88,7 @@ def _longest(known: FinishFilter, row: IterationRow, times: Floats, sizes: Float
 
 
 def _best(total: int, known: FinishFilter, row: IterationRow) -> Ints | None:
-    """Return the best sizes that the limits allow, None without any."""
+    """Return the best sizes that the limits allow, or None."""
     if total > LARGEST_TOTAL:
         return None
     cap = UNLIMITED if row.caps is None else np.maximum(row.caps, 1)
@@ -96,11 +96,11 @@ def _best(total: int, known: FinishFilter, row: IterationRow) -> Ints | None:
         limits = Limits.of(row.num_workers, minimum=min(1, total // row.num_workers), cap=cap)
         return split_affine(total, known.offsets(), known.slope, limits)
     except (EvenstepError, AssertionError):
-        # What cannot be split: nothing to do, no room for it, or times that no clock has given.
+        # There is no split: a total of 0, limits that are too small, or implausible times.
         return None
 
 
 def _middle(values: Iterable[float]) -> float:
-    """Return the median of what is known."""
+    """Return the median of the known values."""
     known = [value for value in values if math.isfinite(value)]
     return statistics.median(known) if known else math.nan

@@ -1,6 +1,6 @@
-"""Run logs as a source: one file, or all in a folder, also those that are yet to come.
+"""Run logs as a source: one file, or all run logs in a folder, including new ones.
 
-Only those that somebody looks at are read; of the others, the first line and the last are enough.
+Only logs that a page shows are read; of the others, the first and the last line are enough.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from evenstep.runlog import Header, RunLogParser
 from evenstep.runlog.follower import FileFollower
 
 RESCAN = 1.0
-"""Seconds between two looks at the folder."""
+"""Seconds between two scans of the folder."""
 KEPT = 60.0
-"""Seconds for which a log is followed that nobody looks at."""
+"""Seconds for which a log is still followed after no page shows it."""
 SILENT = 30.0
 """Seconds without a new line after which a run is called silent."""
 MOST = 500
 """Run logs in the list: the newest."""
 PIECE = 64 * 1024
-"""Bytes that are parsed at once: some ten milliseconds of work."""
+"""Bytes that are parsed at once: about ten milliseconds of work."""
 _FIRST, _LAST = 4 * 2**20, 4096
-"""Bytes in which the header must be, and bytes in which the end is looked for."""
+"""Bytes that may hold the header, and bytes at the end that are searched for the end event."""
 
 
 class Folder:
-    """Finds the run logs at a path, and follows those that are looked at."""
+    """Finds the run logs at a path, and follows those that pages show."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Folder:
         return f"no {kind} at {self._path} yet"
 
     def start(self) -> None:
-        """Nothing to begin: files are read when somebody looks."""
+        """Do nothing: files are read on demand."""
 
     def poll(self) -> bool:
         now = self._clock()
@@ -83,12 +83,12 @@ class Folder:
         self._looked[key] = self._clock()
         if key not in self._followed:
             self._followed[key] = LogFile(self._found[key].path)
-            # Who begins to look sees something at once.
+            # A new page shows something at once.
             self._followed[key].poll()
         return self._followed[key].reading
 
     def rescan(self) -> None:
-        """Look which run logs there are, and in which state."""
+        """Update the list of run logs and their states."""
         paths = self._path.glob("*.jsonl") if self._path.is_dir() else [self._path]
         stats = {path: stat for path in paths if (stat := _stat(path)) is not None}
         newest = sorted(stats, key=lambda path: -stats[path].st_mtime)[:MOST]
@@ -98,24 +98,24 @@ class Folder:
 
 
 class LogFile:
-    """Turns a run log that grows into a job, a piece at a time: nothing waits for a long one."""
+    """Turns a growing run log into a job, a piece at a time, so that pages never wait long."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._follower = FileFollower(path, PIECE, skims=True)
         self._job: DashboardJob | None = None
         self.run = 0
-        """Another number for every run log that is found under this name."""
+        """A new number for every run log that is found under this name."""
 
     @property
     def reading(self) -> Reading | None:
-        """The job as far as it was read, None before the header."""
+        """The job as far as it was read; None before the header."""
         if self._job is None or self._follower.header is None:
             return None
         return Reading(self._job, self.run, self._follower.progress, self._follower.every)
 
     def poll(self) -> bool:
-        """Read a piece, and say whether there was one."""
+        """Read a piece, and return whether there was one."""
         try:
             records = self._follower.poll()
         except RunLogError as error:
@@ -135,7 +135,7 @@ class LogFile:
 
 
 class _Found:
-    """A file that may be a run log, and what its first and last line say."""
+    """A file that may be a run log, with its header and state."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -145,7 +145,7 @@ class _Found:
         self._ended = False
 
     def look(self, stat: os.stat_result) -> bool:
-        """Look at the file again if it has changed, and say whether it is a run log."""
+        """Read the file's ends if it has changed, and return whether it is a run log."""
         if (stat.st_size, stat.st_mtime) != (self._size, self.changed):
             is_other = stat.st_size < self._size or stat.st_ino != self._number
             self._size, self.changed, self._number = stat.st_size, stat.st_mtime, stat.st_ino
@@ -174,11 +174,11 @@ class _Found:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """Return how a file is, None where there is none: a pipe would keep everybody waiting."""
+    """Return the status of a regular file, or None: reading a pipe would block the server."""
     try:
         stat = path.stat()
     except OSError:
-        # It went away meanwhile, or is not ours to read.
+        # The file was removed meanwhile, or may not be read.
         return None
     return stat if S_ISREG(stat.st_mode) else None
 

@@ -1,4 +1,4 @@
-"""A job as the dashboard knows it: its last iterations as they were, and its course in points."""
+"""A job of the dashboard: its last iterations in full, and its history in points."""
 
 from __future__ import annotations
 
@@ -13,36 +13,33 @@ from evenstep.core import Floats, Ints, as_ints
 from evenstep.insight.dashboard.estimates import LiveEstimates
 from evenstep.insight.dashboard.run_history import OF_WORKERS, RunHistory
 from evenstep.runlog import Event, Header, IterationRow, Record
-from evenstep.runlog.iteration_row import waiting_of
+from evenstep.runlog.iteration_row import share_waited, waiting_of
 
 MOST_RECENT = 60
-"""Iterations that are kept as they were, in a job of few workers."""
+"""Iterations that are kept in full, in a job of few workers."""
 FEWEST_RECENT = 12
 RECENT_ENTRIES = 3000
-"""Iterations times workers that are kept as they were."""
+"""Iterations times workers that are kept in full."""
 MOST_EVENTS = 400
 _MEDIAN_OF = 20
-"""Iterations of which the median is shown beside the newest."""
+"""Iterations whose median is shown next to the newest."""
 
 
 @dataclass(frozen=True, eq=False)
 class Recent:
-    """An iteration as it was: its row, and who the entries of its arrays belong to."""
+    """An iteration in full: its row, and the workers that the entries of its arrays belong to."""
 
     number: int
-    """How many iterations came before it, of those that were read."""
+    """Number of iterations that were read before it."""
     row: IterationRow
-    places: Ints
-    """The place of each entry among all workers that ever were there."""
+    positions: Ints
+    """The position of each entry among all workers that ever took part."""
     waiting: Floats
 
-
-@dataclass(frozen=True)
-class Announced:
-    """An event, and how many came before it."""
-
-    number: int
-    event: Event
+    @property
+    def waiting_share(self) -> float:
+        """The fraction of the workers' time that was spent waiting; NaN where unknown."""
+        return share_waited(self.waiting, self.row.times)
 
 
 class DashboardJob:
@@ -51,25 +48,25 @@ class DashboardJob:
     def __init__(self, header: Header) -> None:
         self.header = header
         self.workers: tuple[str, ...] = tuple(header.workers)
-        """Those that are there now: the order of the next row."""
-        self.everybody: list[str] = list(header.workers)
-        """All that ever were there, in the order in which they came."""
-        self._place = {name: i for i, name in enumerate(self.everybody)}
-        self.course = RunHistory(len(self.everybody))
+        """The current workers: the order of the next row."""
+        self.all_workers: list[str] = list(header.workers)
+        """All workers that ever took part, in the order in which they joined."""
+        self._position = {name: i for i, name in enumerate(self.all_workers)}
+        self.history = RunHistory(len(self.all_workers))
         self.estimates = LiveEstimates(self.workers)
-        self.recent: deque[Recent] = deque(maxlen=num_recent(len(self.everybody)))
-        self.events: deque[Announced] = deque(maxlen=MOST_EVENTS)
+        self.recent: deque[Recent] = deque(maxlen=num_recent(len(self.all_workers)))
+        self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.num_events = 0
         self.num_iterations = 0
         self.end: Event | None = None
-        """The event that says that the run is over."""
+        """The event that ended the run."""
         self.problem: str | None = None
-        """Why nothing more comes, where something is wrong."""
+        """Why reading stopped, if something is wrong."""
 
-    # A log may hold numbers that no clock or probe has given; what they make infinite is unknown.
+    # A log may have implausible numbers; infinite results count as unknown.
     @np.errstate(all="ignore")
     def take(self, records: Iterable[Record]) -> None:
-        """Go on with what came."""
+        """Add the next records."""
         for record in records:
             if isinstance(record, IterationRow):
                 self._iteration(record)
@@ -83,8 +80,8 @@ class DashboardJob:
 
     @property
     def present(self) -> Ints:
-        """The places of the workers that are there now."""
-        return as_ints([self._place[name] for name in self.workers])
+        """The positions of the current workers."""
+        return as_ints([self._position[name] for name in self.workers])
 
     @property
     def median_time(self) -> float:
@@ -99,11 +96,11 @@ class DashboardJob:
         recent = Recent(self.num_iterations, row, self.present, waiting)
         self.estimates.observe(row)
         self.recent.append(recent)
-        self.course.add(
+        self.history.add(
             row.iteration,
             {
                 "iteration_times": row.iteration_time,
-                "waiting_shares": waiting_share(recent),
+                "waiting_shares": recent.waiting_share,
                 "plain": self.estimates.plain,
                 "optimum": self.estimates.optimum,
             },
@@ -112,15 +109,15 @@ class DashboardJob:
         self.num_iterations += 1
 
     def spread(self, recent: Recent, values: Floats | Ints | None) -> Floats | None:
-        """Return values of an iteration with one entry for everybody, NaN for who was away."""
+        """Return the values of an iteration with an entry for all workers, NaN for absent ones."""
         if values is None:
             return None
-        spread = np.full(len(self.everybody), np.nan)
-        spread[recent.places] = values
+        spread = np.full(len(self.all_workers), np.nan)
+        spread[recent.positions] = values
         return spread
 
     def _event(self, event: Event) -> None:
-        self.events.append(Announced(self.num_events, event))
+        self.events.append(event)
         self.num_events += 1
         if event.kind == "end":
             self.end = event
@@ -128,26 +125,20 @@ class DashboardJob:
             self._change(tuple(event.workers))
 
     def _change(self, workers: tuple[str, ...]) -> None:
-        new = [name for name in workers if name not in self._place]
+        new = [name for name in workers if name not in self._position]
         for name in new:
-            self._place[name] = len(self.everybody)
-            self.everybody.append(name)
+            self._position[name] = len(self.all_workers)
+            self.all_workers.append(name)
         if new:
-            self.course.widen(len(self.everybody))
+            self.history.widen(len(self.all_workers))
         self.estimates.change(workers)
         self.workers = workers
 
 
 def num_recent(num_workers: int) -> int:
-    """Return how many iterations are kept as they were.
+    """Return how many iterations are kept in full.
 
     >>> num_recent(4), num_recent(200), num_recent(5000)
     (60, 15, 12)
     """
     return max(FEWEST_RECENT, min(MOST_RECENT, RECENT_ENTRIES // max(1, num_workers)))
-
-
-def waiting_share(recent: Recent) -> float:
-    """Return the part of the workers' time in an iteration that was spent waiting."""
-    waited, worked = float(np.nansum(recent.waiting)), float(np.nansum(recent.row.times))
-    return waited / (waited + worked) if waited + worked > 0 else math.nan

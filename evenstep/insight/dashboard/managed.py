@@ -1,10 +1,9 @@
-"""A manager as a source: its jobs, from its event stream."""
+"""A manager as a source of the dashboard: its jobs, from its event stream."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from evenstep.insight.dashboard.folder import SILENT
 from evenstep.insight.dashboard.job import DashboardJob
@@ -13,15 +12,7 @@ from evenstep.runlog import Header
 from evenstep.runlog.follower import ManagerFollower
 
 AT_ONCE = 50
-"""Events that are looked at before others get their turn."""
-
-
-@dataclass(eq=False)
-class _Run:
-    """The newest run of a job."""
-
-    job: DashboardJob
-    number: int
+"""Events that are handled before pages are served again."""
 
 
 class Managed:
@@ -33,7 +24,8 @@ class Managed:
         self._follower = follower
         self._title = title
         self._wall_clock = wall_clock
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Reading] = {}
+        """The newest run of each job."""
         self._misunderstood: str | None = None
 
     @property
@@ -44,7 +36,7 @@ class Managed:
     def problem(self) -> str | None:
         if (problem := self._follower.problem or self._misunderstood) is not None:
             return problem
-        return None if self._runs else "the manager has told of no running job yet"
+        return None if self._runs else "the manager has announced no running job yet"
 
     def start(self) -> None:
         self._follower.start()
@@ -55,8 +47,8 @@ class Managed:
         for name, record in records:
             if isinstance(record, Header):
                 before = self._runs.get(name)
-                number = another_run(0 if before is None else before.number)
-                self._runs[name] = _Run(DashboardJob(record), number)
+                number = another_run(0 if before is None else before.run)
+                self._runs[name] = Reading(DashboardJob(record), number)
             self._runs[name].job.take([record])
         for name in self._runs.keys() - self._follower.jobs.keys():
             del self._runs[name]
@@ -67,10 +59,7 @@ class Managed:
         return [self._entry(name) for name in newest]
 
     def read(self, key: str) -> Reading | None:
-        for name, run in self._runs.items():
-            if key_of(name) == key:
-                return Reading(run.job, run.number)
-        return None
+        return next((run for name, run in self._runs.items() if key_of(name) == key), None)
 
     def _entry(self, name: str) -> Entry:
         job = self._runs[name].job

@@ -1,4 +1,4 @@
-"""Points: a quantity over a whole run in so much memory and no more, however long the run gets."""
+"""Points: a quantity over a whole run, in memory that does not grow with the run."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from evenstep.core import Floats
 
 
 class Points:
-    """Mean, smallest and largest of each of several columns, of `every` rows at a time.
+    """Mean, smallest and largest value of each of several columns, per `every` rows.
 
-    When all points are in use, two are made into one, and each stands for twice the rows. What is
-    unknown (NaN) does not count.
+    When all points are in use, each two are merged, and a point stands for twice the rows. NaN
+    values do not count.
 
     >>> points = Points(columns=1, capacity=2)
     >>> for value in (1.0, 3.0, 8.0):
@@ -44,13 +44,13 @@ class Points:
         self._rows += 1
 
     def skip(self, rows: int) -> None:
-        """Add rows of which nothing is known."""
+        """Add rows of unknown values."""
         while self._rows + rows > self.every * len(self._sums):
             self._halve()
         self._rows += rows
 
     def widen(self, columns: int) -> None:
-        """Have more columns, of which nothing is known so far."""
+        """Add columns, with unknown values so far."""
         more = [(0, 0), (0, columns - self._sums.shape[1])]
         self._sums, self._counts = np.pad(self._sums, more), np.pad(self._counts, more)
         self._least = np.pad(self._least, more, constant_values=np.inf)
@@ -58,18 +58,18 @@ class Points:
 
     @property
     def means(self) -> Floats:
-        """The mean of each point and column, NaN where nothing is known."""
+        """The mean of each point and column, NaN where no value is known."""
         sums, counts = self._sums[: len(self)], self._counts[: len(self)]
         return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
     @property
     def smallest(self) -> Floats:
-        """The smallest value in each point, NaN where nothing is known."""
+        """The smallest value in each point, NaN where no value is known."""
         return self._known(self._least)
 
     @property
     def largest(self) -> Floats:
-        """The largest value in each point, NaN where nothing is known."""
+        """The largest value in each point, NaN where no value is known."""
         return self._known(self._most)
 
     def _known(self, values: Floats) -> Floats:

@@ -1,4 +1,4 @@
-"""The course of a job: every quantity since it began, in a few hundred points."""
+"""The history of a run: every quantity since its start, in a few hundred points."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ MOST_POINTS = 512
 """Points of a line: a screen has not many more pixels for it."""
 FEWEST_POINTS = 32
 MOST_ENTRIES = 2**17
-"""Points times workers: with more workers than usual, there are fewer points."""
+"""Points times workers: with very many workers, there are fewer points."""
 
 WHOLE = ("iteration_times", "waiting_shares", "plain", "optimum")
-"""The quantities that an iteration has one of."""
-OF_WORKERS = (
-    "batch_sizes",
-    "speeds",
-    "predicted_speeds",
-    "cpu",
-    "memory",
-    "device_memory",
-)
-"""The quantities that each worker has one of."""
+"""The quantities of a whole iteration."""
+OF_WORKERS = ("batch_sizes", "speeds", "predicted_speeds", "cpu", "memory", "device_memory")
+"""The quantities of each worker."""
 
 
 def num_points(num_workers: int) -> int:
-    """Return how many points a course has at most; an even number.
+    """Return how many points a history has at most; an even number.
 
     >>> num_points(1), num_points(1000), num_points(10_000)
     (512, 130, 32)
@@ -39,16 +32,18 @@ def num_points(num_workers: int) -> int:
 
 
 class RunHistory:
-    """Takes an iteration at a time; memory does not grow with the length of the run."""
+    """Takes one iteration at a time; memory does not grow with the length of the run."""
 
     def __init__(self, num_workers: int) -> None:
         self._num_workers = num_workers
         self._capacity = num_points(num_workers)
         self._rows = 0
         self.iterations = Points(1, self._capacity)
-        """Where the points are, in iterations."""
-        self._whole = {name: Points(1, self._capacity) for name in WHOLE}
-        self._of_workers: dict[str, Points] = {}
+        """The positions of the points, in iterations."""
+        self.whole = {name: Points(1, self._capacity) for name in WHOLE}
+        """The quantities of whole iterations."""
+        self.of_workers: dict[str, Points] = {}
+        """The known quantities of the workers."""
 
     @property
     def every(self) -> int:
@@ -56,31 +51,23 @@ class RunHistory:
         return self.iterations.every
 
     def widen(self, num_workers: int) -> None:
-        """Have room for workers that joined, in columns behind the others."""
+        """Add columns for workers that joined, after the others."""
         self._num_workers = num_workers
-        for points in self._of_workers.values():
+        for points in self.of_workers.values():
             points.widen(num_workers)
 
     def add(
         self, iteration: int, whole: Mapping[str, float], workers: Mapping[str, Floats | None]
     ) -> None:
-        """Add an iteration: what it has one of, and what each worker has."""
+        """Add an iteration: the quantities of the whole, and those of each worker."""
         self.iterations.add(np.array([float(iteration)]))
-        for name, points in self._whole.items():
+        for name, points in self.whole.items():
             points.add(np.array([whole[name]]))
         for name, values in workers.items():
-            if values is not None and name not in self._of_workers:
-                self._of_workers[name] = Points(self._num_workers, self._capacity)
-                self._of_workers[name].skip(self._rows)
-            if name in self._of_workers:
+            if values is not None and name not in self.of_workers:
+                self.of_workers[name] = Points(self._num_workers, self._capacity)
+                self.of_workers[name].skip(self._rows)
+            if name in self.of_workers:
                 nothing = np.full(self._num_workers, np.nan)
-                self._of_workers[name].add(nothing if values is None else values)
+                self.of_workers[name].add(nothing if values is None else values)
         self._rows += 1
-
-    def whole(self, name: str) -> Points:
-        """Return a quantity that an iteration has one of."""
-        return self._whole[name]
-
-    def of_workers(self, name: str) -> Points | None:
-        """Return a quantity of the workers, None where nothing is known of it."""
-        return self._of_workers.get(name)

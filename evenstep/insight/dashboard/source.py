@@ -1,4 +1,4 @@
-"""Where jobs come from: what the dashboard needs of a folder of run logs, or of a manager."""
+"""Sources of jobs: the interface that a folder of run logs and a manager implement."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Entry:
     """A job in the list of jobs."""
 
     key: str
-    """What the page asks for it by."""
+    """The key in the requests of the page."""
     job: str
-    """Its name, as the job has it."""
+    """The name of the job."""
     place: str
-    """Where it was found."""
+    """The file or the manager that has it."""
     source: str
-    """`measured`, `emulated` or `simulated`; empty where nobody knows."""
+    """`measured`, `emulated` or `simulated`; empty where unknown."""
     num_workers: int
     state: str
     """`running`, `ended` or `silent`."""
@@ -29,45 +29,45 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """A job as far as it has been read."""
+    """A job as far as it was read."""
 
     job: DashboardJob
     run: int
-    """Another number: another run, of which nothing has been seen yet."""
+    """Number of the run; a new number means a new run."""
     progress: float = 1.0
-    """The fraction of it that has been read."""
+    """The fraction of the log that was read."""
     every: int = 1
-    """One in so many iterations is read."""
+    """One in this number of iterations is read."""
 
 
 class Source(Protocol):
-    """Is asked by one thread only."""
+    """A source of jobs; only one thread uses it."""
 
     @property
     def title(self) -> str:
-        """What is looked at, in a few words."""
+        """The name of the source."""
 
     @property
     def problem(self) -> str | None:
-        """Why nothing comes, where something is wrong."""
+        """Why there are no records, if something is wrong."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start reading."""
 
     def poll(self) -> bool:
-        """Go on with a piece of what is new, and say whether there was any."""
+        """Read a piece of the new records, and return whether there were any."""
 
     def entries(self) -> list[Entry]:
         """Return the jobs, the newest first."""
 
     def read(self, key: str) -> Reading | None:
-        """Return a job, and go on reading it for a while; None where there is none yet."""
+        """Return a job, and keep reading it for a while; None where there is none yet."""
 
 
 def another_run(before: int = 0) -> int:
-    """Return a number for a run that no run before has had, also of an earlier dashboard.
+    """Return an unused number for a run, also unused by an earlier dashboard process.
 
-    A page that comes back after a while must see that what it knows is of another reading.
+    A page that reconnects after a while must see that its data are of another run.
 
     >>> another_run(2**52) - 2**52
     1
@@ -76,7 +76,7 @@ def another_run(before: int = 0) -> int:
 
 
 def key_of(name: str) -> str:
-    """Return a key for a name, of letters that need no escaping anywhere.
+    """Return a key for a name, of characters that need no escaping.
 
     >>> key_of("run.jsonl")
     'e08a89dcafb6'

@@ -1,4 +1,4 @@
-"""Views: a job as the small JSON that the page draws. Numbers that are unknown are null."""
+"""Views: the small JSON of a job that the page draws. Unknown numbers are null."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Floats, Ints
-from evenstep.insight.dashboard.job import DashboardJob, Recent, waiting_share
+from evenstep.core.arrays import Floats, Ints
+from evenstep.core.limits import UNLIMITED
+from evenstep.insight.dashboard.job import DashboardJob, Recent
 from evenstep.insight.dashboard.points import Points
 from evenstep.insight.plots.plot_data import readable
 from evenstep.insight.report.words import SOURCE_MEANS
@@ -19,13 +20,13 @@ from evenstep.runlog import Event
 Json = dict[str, Any]
 
 FEW = 12
-"""Up to so many workers have a line each; of more, the page shows bands and the chosen one."""
+"""Up to this number of workers, each has a line; of more, there are bands and the chosen one."""
 LONGEST_NAME = 60
 LONGEST_TEXT = 300
 
 
 def about(job: DashboardJob) -> Json:
-    """Return what changes only when workers join."""
+    """Return the properties of a job that change only when workers join."""
     header = job.header
     return {
         "job": readable(header.job, LONGEST_NAME),
@@ -36,16 +37,17 @@ def about(job: DashboardJob) -> Json:
         "scheme": readable(header.scheme, LONGEST_NAME),
         "total": header.total,
         "created": None if header.created is None else readable(header.created, 40),
-        "workers": [readable(name, LONGEST_NAME) for name in job.everybody],
+        "workers": [readable(name, LONGEST_NAME) for name in job.all_workers],
     }
 
 
 @np.errstate(all="ignore")
 def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
-    """Return the newest iteration, with those rows and events that the page has not seen yet."""
+    """Return the newest iteration, and the rows and events that the page does not have yet."""
     last = job.last
     rows = [one for one in job.recent if one.number >= rows_from]
-    events = [told for told in job.events if told.number >= events_from]
+    num_dropped = job.num_events - len(job.events)
+    events = list(job.events)[max(0, events_from - num_dropped) :]
     return {
         "num_iterations": job.num_iterations,
         "num_events": job.num_events,
@@ -56,39 +58,39 @@ def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
         "median_time": number(job.median_time),
         "plain": number(job.estimates.plain),
         "optimum": number(job.estimates.optimum),
-        "waiting_share": None if last is None else number(waiting_share(last)),
+        "waiting_share": None if last is None else number(last.waiting_share),
         "ended": None if job.end is None else readable(job.end.reason or "", LONGEST_TEXT),
         "problem": None if job.problem is None else readable(job.problem, LONGEST_TEXT),
         "last": None if last is None else _newest(job, last),
         "rows": [_row(job, one) for one in rows],
-        "events": [_event(told.event) for told in events],
+        "events": [_event(event) for event in events],
     }
 
 
 @np.errstate(all="ignore")
-def course(job: DashboardJob, worker: int) -> Json:
-    """Return the whole run in points, with more of one worker than of the others."""
-    whole = job.course.whole
+def history(job: DashboardJob, worker: int) -> Json:
+    """Return the whole run in points, with the details of one worker."""
+    whole = job.history.whole
     return {
-        "every": job.course.every,
-        "iterations": _round(job.course.iterations.means[:, 0], digits=9),
-        "iteration_times": _span(whole("iteration_times")),
-        "plain": _round(whole("plain").means[:, 0]),
-        "optimum": _round(whole("optimum").means[:, 0]),
-        "waiting_shares": _round(whole("waiting_shares").means[:, 0]),
+        "every": job.history.every,
+        "iterations": _round(job.history.iterations.means[:, 0], digits=9),
+        "iteration_times": _span(whole["iteration_times"]),
+        "plain": _round(whole["plain"].means[:, 0]),
+        "optimum": _round(whole["optimum"].means[:, 0]),
+        "waiting_shares": _round(whole["waiting_shares"].means[:, 0]),
         "batch_sizes": _sizes(job, worker),
         "worker": _worker(job, worker),
     }
 
 
 def slowest(job: DashboardJob) -> int:
-    """Return the worker whose speed is lowest now, the first where none is known."""
+    """Return the worker whose speed is lowest now, the first if no speed is known."""
     speeds = None if job.last is None else job.spread(job.last, job.last.row.speeds)
     return 0 if speeds is None or np.isnan(speeds).all() else int(np.nanargmin(speeds))
 
 
 def number(value: float, digits: int = 7) -> float | None:
-    """Return a number as a run log would write it, None where it is unknown.
+    """Return a number with the digits of a run log, None where it is unknown.
 
     >>> number(0.1234567891), number(math.nan)
     (0.1234568, None)
@@ -97,7 +99,7 @@ def number(value: float, digits: int = 7) -> float | None:
 
 
 def _newest(job: DashboardJob, recent: Recent) -> Json:
-    """Return everything that is known of the newest iteration, an entry for everybody."""
+    """Return all quantities of the newest iteration, with an entry for each worker."""
     row = recent.row
     caps = None
     if row.caps is not None:
@@ -149,11 +151,11 @@ def _words(event: Event) -> str:
 
 def _sizes(job: DashboardJob, worker: int) -> Json:
     """Return batch sizes over time: a line for each of a few workers, bands for many."""
-    points = job.course.of_workers("batch_sizes")
+    points = job.history.of_workers.get("batch_sizes")
     if points is None:
         return {"lines": {}, "bands": []}
     means = points.means
-    if len(job.everybody) <= FEW:
+    if len(job.all_workers) <= FEW:
         return {"lines": {i: _round(means[:, i]) for i in range(means.shape[1])}, "bands": []}
     bands = [_round(band) for band in quantiles(means)]
     return {"lines": {worker: _round(means[:, worker])}, "bands": bands}
@@ -161,10 +163,10 @@ def _sizes(job: DashboardJob, worker: int) -> Json:
 
 def _worker(job: DashboardJob, worker: int) -> Json:
     def mean(name: str) -> list[float | None] | None:
-        points = job.course.of_workers(name)
+        points = job.history.of_workers.get(name)
         return None if points is None else _round(points.means[:, worker])
 
-    speeds = job.course.of_workers("speeds")
+    speeds = job.history.of_workers.get("speeds")
     return {
         "worker": worker,
         "speeds": None if speeds is None else _span(speeds, worker),

@@ -1,4 +1,4 @@
-"""Drawing: the style of our pictures, and the files that they can be saved to."""
+"""Drawing: the style of the pictures, and the formats they can be saved in."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ _STYLE: dict[Any, Any] = {
 
 
 def check_format(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidSetting unless the file's ending is one that can be drawn."""
+    """Raise InvalidSetting unless the file name ends in one of the formats."""
     if Path(path).suffix.lower() not in FORMATS:
         raise InvalidSetting(f"a plot must be a {' or '.join(FORMATS)} file, got {str(path)!r}")
 
 
 @contextmanager
 def drawing(changes: Mapping[Any, Any]) -> Iterator[None]:
-    """Let matplotlib draw in our style, with these changes."""
+    """Make matplotlib draw in our style, with these changes."""
     try:
         import matplotlib
     except ImportError as missing:
         hint = "plots need matplotlib: pip install 'evenstep[plots]'"
         raise ModuleNotFoundError(hint, name="matplotlib") from missing
     with matplotlib.rc_context({**_STYLE, **changes}), warnings.catch_warnings():
-        # Names may have letters that the font lacks; a box in their place is no problem.
+        # Names may have letters that the font lacks; a box instead is no problem.
         warnings.filterwarnings("ignore", message="Glyph")
         yield
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Save a figure; the same one gives the same file."""
+    """Save a figure; equal figures give equal files."""
     metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
     figure.savefig(path, dpi=150, metadata=metadata)

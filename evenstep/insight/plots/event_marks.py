@@ -1,4 +1,4 @@
-"""Events in a plot: thin ticks for plans, lines with a label for what else happened."""
+"""Events in a plot: thin ticks for plans, labelled lines for other events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TICK, _DASHES, _LABEL = "#777777", "#9a9a9a", "#444444"
 def draw_marks(panels: Sequence[Axes], run_log: RunLog, every: int, width: float) -> int:
     """Draw the events into the panels of a column, `width` points wide, and label them above.
 
-    Of plans, one in `every` iterations is enough. Returns how many lines the labels take.
+    At most one plan in `every` iterations is drawn. Returns how many lines the labels take.
     """
     top = panels[0]
     first, last = top.get_xlim()
@@ -40,7 +40,7 @@ def draw_marks(panels: Sequence[Axes], run_log: RunLog, every: int, width: float
 
 
 def describe(event: Event) -> str:
-    """Return an event in a few words, or nothing where it needs none.
+    """Return an event in a few words, or an empty string if it gets no label.
 
     >>> describe(Event("limit", 7, worker="w3", cap=64))
     'w3 at most 64'
@@ -58,14 +58,14 @@ def describe(event: Event) -> str:
 
 
 def _labels(run_log: RunLog) -> dict[int, str]:
-    """Return what happened, by iteration; several things at once in one label."""
-    happened: dict[int, list[str]] = {}
+    """Return the labels by iteration; several events of an iteration share one label."""
+    events: dict[int, list[str]] = {}
     for event in run_log.events:
         if words := describe(event):
-            happened.setdefault(event.iteration, []).append(words)
+            events.setdefault(event.iteration, []).append(words)
     return {
         iteration: words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more"
-        for iteration, words in sorted(happened.items())
+        for iteration, words in sorted(events.items())
     }
 
 
@@ -79,9 +79,9 @@ def _draw_ticks(axes: Axes, iterations: Sequence[int]) -> None:
 
 
 def _draw_labels(axes: Axes, labels: Mapping[int, str], point: float) -> int:
-    """Draw each label into the first row with room for it; without room, the line must do.
+    """Draw each label into the first row with room for it; without room, it is left out.
 
-    `point` is how many iterations wide a typographic point is.
+    `point` is the width of a typographic point, in iterations.
     """
     taken = [-math.inf] * ROWS
     for iteration, label in labels.items():

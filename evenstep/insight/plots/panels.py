@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000",
 )  # fmt: skip
-"""Okabe and Ito's, which the colour-blind can tell apart, with grey for their pale yellow."""
+"""Okabe and Ito's colours, for the colour-blind, with grey instead of their pale yellow."""
 
 ROLE_COLOURS = ("#d55e00", "#009e73")
-"""Of the straggler and the leader, where the others are a band."""
+"""Colours of the straggler and the leader, where the other workers are a band."""
 
 SERIES_STYLES = (("#d55e00", "-"), ("#009e73", (0, (4, 2))), ("#cc79a7", "-."), ("#0072b2", ":"))
 
@@ -36,9 +36,9 @@ def draw_sizes(axes: Axes, numbers: Numbers, picture: Picture) -> None:
 
 def draw_times(axes: Axes, numbers: Numbers, picture: Picture) -> None:
     worked = running_mean(picture.worked, picture.window)
-    through = worked + running_mean(picture.waited, picture.window)
+    finished = worked + running_mean(picture.waited, picture.window)
     label = "waiting\n(mean of the workers)"
-    axes.fill_between(picture.at, worked, through, color=SHADE, lw=0, label=label)
+    axes.fill_between(picture.at, worked, finished, color=SHADE, lw=0, label=label)
     draw_workers(axes, numbers, picture, picture.times, picture.window)
 
 
@@ -72,7 +72,7 @@ def iteration_times_title(numbers: Numbers) -> str:
 def draw_workers(
     axes: Axes, numbers: Numbers, picture: Picture, matrix: Floats, window: int, steps: bool = False
 ) -> None:
-    """Draw a quantity of the workers: a line each where they are few, otherwise bands."""
+    """Draw a quantity of the workers: a line each if they are few, otherwise bands."""
     colours: Sequence[str] = COLOURS
     if numbers.num_workers > FEW:
         colours = ROLE_COLOURS

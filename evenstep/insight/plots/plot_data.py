@@ -1,4 +1,4 @@
-"""The numbers of a plot: what the panels show of a run log, thinned out and in a readable unit."""
+"""The numbers of a plot: the data of its panels, thinned and in a readable unit."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from evenstep.core import Floats, Ints
 from evenstep.errors import InvalidSetting
 from evenstep.insight.thinning import group_means, group_medians, group_size, mean, median
-from evenstep.runlog.iteration_row import waiting_of
+from evenstep.runlog.iteration_row import share_waited, waiting_of
 from evenstep.runlog.run_log import RunLog
 
 FEW = 8
-"""Up to so many workers have a line each; of more, bands and the two that matter are shown."""
+"""Up to this number of workers, each has a line; of more, bands, straggler and leader are shown."""
 
 BEGINNING = 40
 """Iterations of a long run that are shown enlarged: most of the balancing happens there."""
 
 LONG = 3 * BEGINNING
-"""Iterations from which on a run is long."""
+"""A run with more iterations is long."""
 
 WINDOWS = 60
 """Running medians along the width of a long run."""
@@ -36,7 +36,7 @@ class Lane:
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """A run log in the units of the plot, all iterations and workers."""
+    """All iterations and workers of a run log, in the units of the plot."""
 
     iterations: Ints
     sizes: Floats
@@ -46,7 +46,7 @@ class Numbers:
     series: Mapping[str, Floats]
     """Iteration times to compare with."""
     lanes: tuple[Lane, ...]
-    """All workers where they are few, otherwise the straggler and the leader."""
+    """All workers if they are few, otherwise the straggler and the leader."""
     unit: str
     """`s` or `ms`."""
 
@@ -75,9 +75,8 @@ class Numbers:
 
     @property
     def waiting_share(self) -> float:
-        """Waiting of all workers, as a fraction of their working and waiting."""
-        waited, worked = float(np.nansum(self.waiting)), float(np.nansum(self.times))
-        return waited / (waited + worked) if waited + worked > 0 else 0.0
+        """The fraction of the workers' time that was spent waiting; 0 where unknown."""
+        return float(np.nan_to_num(share_waited(self.waiting, self.times)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +85,11 @@ class Picture:
 
     iterations: Ints
     at: Floats
-    """Where each point is, in iterations."""
+    """The position of each point, in iterations."""
     every: int
-    """Iterations in a point: it shows their median."""
+    """Iterations per point: it shows their median."""
     window: int
-    """Points in a running median; 1 where every iteration is shown as it was."""
+    """Points in a running median; 1 without smoothing."""
     sizes: Floats
     times: Floats
     worked: Floats
@@ -102,13 +101,13 @@ class Picture:
 
     @classmethod
     def of(cls, numbers: Numbers, first: int | None = None) -> Picture:
-        """Make the picture of the first iterations, or of all, smoothed where they are many."""
+        """Make the picture of the first iterations, or of all, smoothed if they are many."""
         rows = slice(first)
         iterations = numbers.iterations[rows]
         times, waiting = numbers.times[rows], numbers.waiting[rows]
         length = len(iterations)
         every = group_size(length)
-        # Who has no batch has no time, and waits all the while.
+        # A worker without a batch has no time, and waits during the whole iteration.
         worked = np.where(np.isnan(times) & ~np.isnan(waiting), 0.0, times)
         return cls(
             iterations=iterations,
@@ -128,7 +127,7 @@ class Picture:
 
 
 def readable(name: str, length: int = 24) -> str:
-    """Return a name as it can be drawn: printable, and not too long.
+    """Return a name that can be drawn: printable, and not too long.
 
     >>> readable("gpu-0\\n" + "x" * 30)
     'gpu-0?xxxxxxxxxxxxxxxxx…'

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 ITERATIONS = 8
-"""That are shown, at most: the last ones whose times are known."""
+"""At most this number of iterations is shown: the last ones with known times."""
 LANES = 24
-"""That are shown, at most: of more workers, the slowest and the fastest ones."""
+"""At most this number of workers is shown: of more, the slowest and the fastest ones."""
 _WIDTH, _LANE, _FRAME = 860.0, 17.0, 96.0
 
 
 def has_timeline(run_log: RunLog) -> bool:
-    """Whether any time is known of the workers at the end of a run."""
+    """Whether any time of the workers at the end of a run is known."""
     return bool(run_log.segments) and len(_rows(run_log.segments[-1])) > 0
 
 
@@ -90,7 +90,7 @@ def _lanes(segment: Segment, rows: Ints) -> Ints:
 
 
 def _starts(segment: Segment, rows: Ints) -> Floats:
-    """Return when the iterations began, the first one at 0; one after the other if nobody knows."""
+    """Return the starts of the iterations, the first one at 0; back to back where unknown."""
     starts = segment.starts[rows]
     if np.isfinite(starts).all() and (np.diff(starts) > 0).all():
         return np.asarray(starts - starts[0])

@@ -1,4 +1,4 @@
-"""Pages that need nothing else: one HTML file, without network, scripts or files beside it."""
+"""Self-contained pages: one HTML file, without network, scripts or other files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def document(title: str, body: str, style: str = "") -> str:
-    """Return a whole page; the title is escaped, body and further style are HTML and CSS already.
+    """Return a whole page; the title is escaped, `body` and `style` must be HTML and CSS.
 
     >>> "<title>a &lt; b - Evenstep</title>" in document("a < b", "<p>hello</p>")
     True
@@ -47,6 +47,6 @@ def document(title: str, body: str, style: str = "") -> str:
 
 
 def embedded(svg: bytes, words: str) -> str:
-    """Return a picture as a part of a page; `words` say what it shows."""
+    """Return a picture as a part of a page; `words` describe it."""
     data = base64.b64encode(svg).decode()
     return f'<img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'

@@ -1,7 +1,7 @@
-"""The figures of a run: who was slow, how long iterations took, how much of it was waiting.
+"""The figures of a run: the straggler, iteration times and waiting, before and after balancing.
 
-Before and after: before is plain BSP, as another run log has it, or else the iterations under the
-first plan; after is the second half of the run, when the sizes have had time to settle.
+Before is plain BSP, from another run log, or else the iterations under the first plan; after is the
+second half of the run, when the sizes have settled.
 """
 
 from __future__ import annotations
@@ -12,16 +12,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from evenstep.core import Floats
+from evenstep.core.arrays import Bools, Floats
 from evenstep.insight.retrospect import Estimates
 from evenstep.insight.thinning import median
-from evenstep.runlog.iteration_row import waiting_of
+from evenstep.runlog.iteration_row import share_waited, waiting_of
 from evenstep.runlog.run_log import RunLog
-
-Rows = NDArray[np.bool_]
-"""Which iterations count."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +27,9 @@ class Phase:
     num_iterations: int
     """Iterations whose times are known."""
     iteration_time: float
-    """Median seconds until the last worker was through."""
+    """Median seconds until the last worker finished."""
     waiting_share: float
-    """Waiting, as a part of all workers' working and waiting."""
+    """The fraction of the workers' time that was spent waiting."""
     batch_sizes: list[float]
     """Median x."""
     times: list[float]
@@ -55,7 +51,7 @@ class Straggler:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a reader wants to know of a run; seconds and fractions."""
+    """The figures of a run; seconds and fractions."""
 
     source: str
     job: str
@@ -65,22 +61,22 @@ class Figures:
     workers: Sequence[str]
     num_iterations: int
     num_skipped: int
-    """Iterations, of these, that were not looked at, as there are so many."""
+    """Iterations, of these, that were skipped because the log is long."""
     ended: bool
-    """Whether the run says itself that it is over."""
+    """Whether the log has the event that ends a run."""
     complete: bool
-    """False where the last line of the log is cut."""
+    """False if the last line of the log is incomplete."""
     before_is: str
-    """What `before` is, in words."""
+    """A description of `before`."""
     before: Phase | None
     after: Phase | None
     straggler: Straggler | None
     optimum: float | None
-    """The best possible iteration time, in seconds, where somebody knows it."""
+    """The best possible iteration time, in seconds, if it is known."""
     optimum_is: str
     """`known`, or `estimated` by lines fitted to the run itself."""
     plain_estimate: float | None
-    """Iteration time of plain BSP, in seconds, by the same lines."""
+    """Iteration time of plain BSP, in seconds, estimated by the same lines."""
 
     @property
     def speedup(self) -> float | None:
@@ -97,7 +93,7 @@ class Figures:
         return self.after.iteration_time / self.optimum - 1
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as JSON knows it: what is unknown is None."""
+        """Return everything in JSON's types; unknown values are None."""
         data = {**asdict(self), "speedup": self.speedup, "above_optimum": self.above_optimum}
         known: dict[str, Any] = _without_nan(data)
         return known
@@ -109,9 +105,9 @@ def figures_of(
     optimum: float | None = None,
     estimates: Estimates | None = None,
 ) -> Figures:
-    """Return the figures of a run log; `plain` is that of the same job without balancing.
+    """Return the figures of a run log; `plain` is the run log of the job without balancing.
 
-    `estimates` say what other sizes would have taken, where nobody knows.
+    `estimates` are the iteration times with other sizes, used where they are not known.
     """
     plans = np.concatenate([np.zeros(0, int), *(segment.plans for segment in run_log.segments)])
     at_first = plans == plans[0] if len(plans) else np.zeros(0, bool)
@@ -146,7 +142,7 @@ def figures_of(
 
 
 def _typical(times: Floats) -> float | None:
-    """Return the median of what is known, None where that is less than half of it."""
+    """Return the median of the known values, None if they are less than half of all."""
     known = times[np.isfinite(times)]
     return float(np.median(known)) if len(known) and 2 * len(known) >= len(times) else None
 
@@ -160,19 +156,18 @@ def _is_even(phase: Phase | None) -> bool:
     return phase is not None and max(phase.batch_sizes) - min(phase.batch_sizes) <= 1
 
 
-def _phase(run_log: RunLog, rows: Rows) -> Phase | None:
-    """Return the figures of some iterations, None where no time of theirs is known."""
+def _phase(run_log: RunLog, rows: Bools) -> Phase | None:
+    """Return the figures of some iterations, None if none of their times is known."""
     times = run_log.matrix("times")
     rows = rows & ~np.isnan(times).all(axis=1)
     if not rows.any():
         return None
     times = times[rows]
     waiting = waiting_of(run_log.matrix("waiting")[rows], times)
-    waited, worked = float(np.nansum(waiting)), float(np.nansum(times))
     return Phase(
         num_iterations=int(rows.sum()),
         iteration_time=float(median(run_log.iteration_times[rows], axis=0)),
-        waiting_share=waited / (waited + worked) if waited + worked > 0 else math.nan,
+        waiting_share=share_waited(waiting, times),
         batch_sizes=_medians(run_log.matrix("batch_sizes")[rows]),
         times=_medians(times),
         speeds=_medians(run_log.matrix("speeds")[rows]),

@@ -1,4 +1,4 @@
-"""The report as a page: one HTML file that needs nothing else, neither network nor scripts."""
+"""The report as a page: one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(
     plain: RunLog | None = None,
     estimates: Estimates | None = None,
 ) -> str:
-    """Return the report of a run; everything that comes from a log is escaped."""
+    """Return the report of a run; everything from a log is escaped."""
     title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(figures))
     body = (
@@ -76,12 +76,9 @@ def _tiles(figures: Figures) -> str:
 
 
 def series_of(
-    figures: Figures,
-    run_log: RunLog,
-    plain: RunLog | None,
-    estimates: Estimates | None = None,
+    figures: Figures, run_log: RunLog, plain: RunLog | None, estimates: Estimates | None = None
 ) -> dict[str, ArrayLike]:
-    """Return the iteration times to compare a run's with in its plot: known ones, or estimates."""
+    """Return the iteration times that the plot compares with the run: known, or estimates."""
     length = run_log.num_iterations
     series: dict[str, ArrayLike] = {}
     if plain is not None:
@@ -96,12 +93,12 @@ def series_of(
 
 
 def _times_at(run_log: RunLog, iterations: Ints) -> Floats:
-    """Return what a run took in these iterations, or in the next it has; NaN beyond its end."""
+    """Return the times of these iterations, or of the next recorded ones; NaN beyond the end."""
     if run_log.num_iterations == 0:
         return np.full(len(iterations), np.nan)
-    place = np.searchsorted(run_log.iterations, iterations)
-    inside = place < run_log.num_iterations
-    times = run_log.iteration_times[np.minimum(place, run_log.num_iterations - 1)]
+    position = np.searchsorted(run_log.iterations, iterations)
+    inside = position < run_log.num_iterations
+    times = run_log.iteration_times[np.minimum(position, run_log.num_iterations - 1)]
     return np.where(inside, times, np.nan)
 
 
@@ -134,12 +131,12 @@ def _cells(phase: Phase, worker: int) -> Sequence[str]:
 
 
 ROWS = 100
-"""In the table, at most: everything but plans comes first, then the last plans."""
+"""Most rows of the table: other events have priority over plans, later events over earlier ones."""
 _SIZES = 12
 
 
 def event_table(run_log: RunLog) -> str:
-    """Return the table, with everything from the log escaped."""
+    """Return the table of events; everything from the log is escaped."""
     events = [event for event in run_log.events if _words(event)]
     shown = _chosen(events)
     if not shown:
@@ -157,7 +154,7 @@ def event_table(run_log: RunLog) -> str:
 
 
 def _chosen(events: Sequence[Event]) -> list[Event]:
-    """Return what is shown, in its order."""
+    """Return the events that are shown, in their order."""
     ranked = sorted(range(len(events)), key=lambda i: (events[i].kind in ("plan", "proposal"), -i))
     return [events[i] for i in sorted(ranked[:ROWS])]
 
@@ -189,7 +186,7 @@ def _words(event: Event) -> str:
     return words + (f": {readable(event.reason, 200)}" if event.reason else "")
 
 
-_WORDS = {
+_ALT_TEXTS = {
     "The run": "Batch sizes, batch processing times and iteration times along the run",
     "The last iterations": "Work and waiting of each worker in the last iterations",
     "Speeds, CPU and memory": "Predicted and actual speeds, available CPU and memory",
@@ -197,7 +194,7 @@ _WORDS = {
 
 
 def pictures(run_log: RunLog, series: Mapping[str, ArrayLike]) -> str:
-    """Return the sections of the page that are pictures."""
+    """Return the sections of the page with pictures."""
     if run_log.num_iterations == 0:
         return "<h2>The run</h2><p>There is nothing to draw yet.</p>"
     draws: dict[str, Callable[[Path], None]] = {
@@ -217,4 +214,4 @@ def _image(title: str, draw: Callable[[Path], None]) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "picture.svg")
         draw(path)
-        return embedded(path.read_bytes(), _WORDS[title])
+        return embedded(path.read_bytes(), _ALT_TEXTS[title])

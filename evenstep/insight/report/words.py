@@ -1,4 +1,4 @@
-"""A run in words: the few sentences that a reader of its report reads first."""
+"""A run in words: the first sentences of its report."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SOURCE_MEANS = {
 }
 
 _EQUAL = 1.05
-"""A slowdown up to which nobody is called a straggler."""
+"""Up to this slowdown, no worker is called a straggler."""
 
 
 def sentences(figures: Figures) -> list[str]:
-    """Return what happened in a run, the most important first."""
+    """Return the sentences about a run, the most important first."""
     return [
         *_straggler(figures), *_iteration(figures), *_plain(figures), *_waiting(figures),
         *_state(figures),
@@ -74,7 +74,7 @@ def _iteration(figures: Figures) -> Iterator[str]:
 
 
 def _best(figures: Figures) -> str:
-    """Return how far the iteration time is from the optimum, to go on a sentence."""
+    """Return the distance to the optimum, as the end of a sentence."""
     above = figures.above_optimum
     if above is None:
         return ""
@@ -85,7 +85,7 @@ def _best(figures: Figures) -> str:
 
 
 def _plain(figures: Figures) -> Iterator[str]:
-    """Say what plain BSP would take, where no iteration shows it."""
+    """Yield the estimate of plain BSP, if there is no measurement of it."""
     after, plain = figures.after, figures.plain_estimate
     if figures.before is not None or after is None or plain is None:
         return
@@ -122,10 +122,10 @@ def _state(figures: Figures) -> Iterator[str]:
     if figures.num_skipped:
         seen = figures.num_iterations - figures.num_skipped
         yield (
-            f"Of {figures.num_iterations} iterations {seen} were looked at: the first and the last "
-            "ones, and some all along between them."
+            f"The report uses {seen} of {figures.num_iterations} iterations: the first and the "
+            "last ones, and some in between."
         )
     if not figures.complete:
-        yield "The log is cut off in the middle of a line; this is what comes before."
+        yield "The log is cut off in the middle of a line; the report covers the lines before it."
     elif not figures.ended:
         yield "The run had not ended when the log was read, or it was killed."

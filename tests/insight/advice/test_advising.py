@@ -29,7 +29,7 @@ def test_advice_on_varied_sizes_is_the_exact_optimum():
 def test_even_sizes_alone_assume_proportional_times_and_widen_the_range():
     blind = advise(seen(OFFSETS, SLOPES, [EVEN] * 30, noise=0.01))
     told = advise(seen(OFFSETS, SLOPES, VARIED, noise=0.01))
-    assert blind.told == [False] * 4
+    assert blind.identified == [False] * 4
     assert blind.overheads == pytest.approx([0.0] * 4)
 
     def width(advice):
@@ -68,9 +68,9 @@ def test_worker_that_only_holds_the_others_up_is_not_worth_keeping():
 
 def test_workers_out_names_whom_to_drop():
     advice = advise(seen(OFFSETS, SLOPES, VARIED), num_out=2)
-    assert advice.crew is not None
-    assert advice.crew.left_out == ("w2", "w3")
-    assert sum(advice.crew.batch_sizes) == 128
+    assert advice.selection is not None
+    assert advice.selection.left_out == ("w2", "w3")
+    assert sum(advice.selection.batch_sizes) == 128
 
 
 def test_larger_total_is_advised_where_overhead_dominates():

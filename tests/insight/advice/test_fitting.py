@@ -12,20 +12,20 @@ VARIED = [[16, 16]] * 10 + [[24, 8]] * 10 + [[20, 12]] * 10
 
 def test_varied_sizes_tell_overhead_and_slope():
     lines = fit(seen(OFFSETS, SLOPES, VARIED))
-    assert lines.told.all()
+    assert lines.identified.all()
     assert lines.overheads == pytest.approx(OFFSETS)
     assert lines.slopes == pytest.approx(SLOPES)
 
 
 def test_one_change_of_size_is_enough_where_noise_is_small():
     lines = fit(seen(OFFSETS, SLOPES, VARIED[:20], noise=0.001))
-    assert lines.told.all()
+    assert lines.identified.all()
     assert lines.slopes == pytest.approx(SLOPES, rel=0.1)
 
 
 def test_sizes_that_never_change_give_a_line_through_the_origin():
     lines = fit(seen(OFFSETS, SLOPES, [[16, 16]] * 10))
-    assert not lines.told.any()
+    assert not lines.identified.any()
     assert lines.overheads == pytest.approx([0.0, 0.0])
     assert lines.times_at(np.array([16.0, 16.0])) == pytest.approx([0.036, 0.164])
 
@@ -58,7 +58,7 @@ def test_spike_in_the_only_iteration_of_a_size_is_left_out():
 
 
 def test_sizes_that_follow_speeds_tell_nothing():
-    assert not fit(seen(OFFSETS, SLOPES, VARIED, sizes_follow=True)).told.any()
+    assert not fit(seen(OFFSETS, SLOPES, VARIED, sizes_follow=True)).identified.any()
 
 
 def test_drawn_lines_pass_through_the_point_that_was_seen():

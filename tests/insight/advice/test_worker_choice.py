@@ -47,13 +47,13 @@ def test_best_crew_is_that_of_trying_all(seed):
     num_out = int(rng.integers(1, count))
     offsets, slopes = rng.uniform(0, 2, count), rng.uniform(0.05, 2, count)
     made = cluster(offsets, slopes, total=int(rng.integers(count, 40)))
-    crew = best_without(made, quiet(count), num_out)
+    selection = best_without(made, quiet(count), num_out)
     tried = [
         best_time(made, np.array(keep)) for keep in combinations(range(count), count - num_out)
     ]
-    assert crew.iteration_time == pytest.approx(min(tried), rel=1e-5)
-    assert len(crew.left_out) == num_out
-    assert sum(crew.batch_sizes) == made.total
+    assert selection.iteration_time == pytest.approx(min(tried), rel=1e-5)
+    assert len(selection.left_out) == num_out
+    assert sum(selection.batch_sizes) == made.total
 
 
 def test_times_without_each_worker_are_those_of_the_others_alone():

@@ -7,7 +7,7 @@ import pytest
 
 from evenstep.insight.dashboard.app import MOST_FOLLOWERS, load, make_app
 from evenstep.insight.dashboard.folder import Folder
-from evenstep.insight.dashboard.stream import COURSE, Page, stream
+from evenstep.insight.dashboard.stream import HISTORY, Page, stream
 from evenstep.insight.report.words import SOURCE_MEANS
 from evenstep.runlog import Event
 from tests.insight.dashboard.asgi import ask, get, send
@@ -113,7 +113,7 @@ def test_so_many_follow_at_a_time_and_no_more_also_if_all_come_at_once(folder):
 
 def news_of(folder, page, now):
     folder.poll()
-    return dict(page.news(now))
+    return dict(page.due_events(now))
 
 
 def test_a_page_is_told_everything_once_and_then_what_is_new(folder, path):
@@ -131,7 +131,7 @@ def test_a_page_is_told_everything_once_and_then_what_is_new(folder, path):
     assert [one["iteration"] for one in then["now"]["rows"]] == [3]
     assert then["now"]["ended"] == "done"
     assert "course" not in then
-    assert "course" in news_of(folder, page, 1.0 + COURSE)
+    assert "course" in news_of(folder, page, 1.0 + HISTORY)
 
 
 def test_of_very_many_workers_pages_are_told_less_often(folder, path):
@@ -144,7 +144,7 @@ def test_of_very_many_workers_pages_are_told_less_often(folder, path):
     def told(now):
         while folder.poll():
             pass
-        return "now" in dict(page.news(now))
+        return "now" in dict(page.due_events(now))
 
     assert told(1.0)
     path.write_text(text_of(head, *rows))
@@ -172,7 +172,7 @@ def test_the_next_job_is_shown_when_the_newest_is_over_and_nobody_chose_it(folde
     (tmp_path / "next.jsonl").write_text(text_of(header(job="next"), row(0)))
     folder.rescan()
     assert news_of(folder, page, 3.0)["job"]["job"] == "next"
-    assert dict(chosen.news(2.0))["job"]["job"] == "G"
+    assert dict(chosen.due_events(2.0))["job"]["job"] == "G"
 
 
 def test_the_stream_is_server_sent_events_and_ends_when_told(folder):

@@ -45,13 +45,13 @@ def test_unknown_is_null_and_everything_is_json():
     assert told["last"]["caps"] == [16, None]
     assert told["last"]["cpu"] is None
     assert told["plain"] is None
-    json.dumps(view.course(job, 0), allow_nan=False)
+    json.dumps(view.history(job, 0), allow_nan=False)
 
 
 def test_a_job_without_iterations_can_be_told_of():
     job = job_of()
     assert view.now(job)["iteration"] is None
-    assert view.course(job, 0)["iterations"] == []
+    assert view.history(job, 0)["iterations"] == []
     assert view.slowest(job) == 0
 
 
@@ -83,7 +83,7 @@ def test_who_leaves_keeps_the_place_and_who_joins_gets_the_next():
         [None, 32, None],
         [None, 16, 16],
     ]
-    lines = view.course(job, 1)["batch_sizes"]["lines"]
+    lines = view.history(job, 1)["batch_sizes"]["lines"]
     assert lines == {0: [8, None, None], 1: [24, 32, 16], 2: [None, None, 16]}
 
 
@@ -92,7 +92,7 @@ def test_of_many_workers_bands_and_the_chosen_one_are_told():
     sizes = np.arange(50)
     job = DashboardJob(header(workers=workers))
     job.take([row(0, sizes, np.ones(50))])
-    told = view.course(job, 7)["batch_sizes"]
+    told = view.history(job, 7)["batch_sizes"]
     assert told["lines"] == {7: [7]}
     assert [band[0] for band in told["bands"]] == pytest.approx([2.45, 12.25, 24.5, 36.75, 46.55])
 
@@ -102,7 +102,7 @@ def test_nothing_grows_with_the_length_of_a_run():
     assert len(job.recent) == num_recent(2)
     assert len(job.events) == MOST_EVENTS
     assert (job.num_iterations, job.num_events) == (2000, 1000)
-    assert len(json.dumps(view.course(job, 0))) < 100_000
+    assert len(json.dumps(view.history(job, 0))) < 100_000
 
 
 def test_200_workers_and_a_long_run_fit_into_little_json():
@@ -110,7 +110,7 @@ def test_200_workers_and_a_long_run_fit_into_little_json():
     job.take([full_row(k, 200) for k in range(600)])
     assert len(json.dumps(view.now(job))) < 150_000
     assert len(json.dumps(view.now(job, rows_from=599))) < 30_000
-    assert len(json.dumps(view.course(job, 3))) < 100_000
+    assert len(json.dumps(view.history(job, 3))) < 100_000
 
 
 def test_names_come_as_text_that_can_be_shown():
@@ -153,7 +153,7 @@ def test_under_even_sizes_plain_bsp_is_what_is_measured():
 def test_times_that_no_clock_gives_harm_nothing(times):
     job = job_of(*(row(k, [8, 24], times) for k in range(10)))
     json.dumps(view.now(job), allow_nan=False)
-    json.dumps(view.course(job, 0), allow_nan=False)
+    json.dumps(view.history(job, 0), allow_nan=False)
 
 
 def test_estimates_go_on_when_workers_change():

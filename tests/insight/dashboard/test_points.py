@@ -39,24 +39,24 @@ def test_rows_left_out_are_rows_of_which_nothing_is_known():
 
 
 def test_a_course_keeps_its_size_however_long_the_run_gets():
-    course = RunHistory(2)
+    history = RunHistory(2)
     whole = dict.fromkeys(("iteration_times", "waiting_shares", "plain", "optimum"), 1.0)
     for k in range(3 * num_points(2)):
-        course.add(k, whole, {"cpu": None if k < 5 else np.array([0.25, 0.75])})
-    cpu = course.of_workers("cpu")
+        history.add(k, whole, {"cpu": None if k < 5 else np.array([0.25, 0.75])})
+    cpu = history.of_workers.get("cpu")
     assert cpu is not None
-    assert len(cpu) == len(course.iterations) == len(course.whole("plain")) <= num_points(2)
-    assert course.every == 4
+    assert len(cpu) == len(history.iterations) == len(history.whole["plain"]) <= num_points(2)
+    assert history.every == 4
     np.testing.assert_array_equal(cpu.means[-1], [0.25, 0.75])
     assert np.isnan(cpu.means[0]).all()
 
 
 def test_who_joins_is_unknown_before():
-    course = RunHistory(1)
+    history = RunHistory(1)
     whole = dict.fromkeys(("iteration_times", "waiting_shares", "plain", "optimum"), 1.0)
-    course.add(0, whole, {"speeds": np.array([3.0])})
-    course.widen(2)
-    course.add(1, whole, {"speeds": np.array([4.0, 5.0])})
-    speeds = course.of_workers("speeds")
+    history.add(0, whole, {"speeds": np.array([3.0])})
+    history.widen(2)
+    history.add(1, whole, {"speeds": np.array([4.0, 5.0])})
+    speeds = history.of_workers.get("speeds")
     assert speeds is not None
     np.testing.assert_array_equal(speeds.means, [[3.0, np.nan], [4.0, 5.0]])

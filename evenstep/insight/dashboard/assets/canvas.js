@@ -1,4 +1,4 @@
-// What all drawings have in common: sharp pixels, and a redraw once a frame at most.
+// The base of all drawings: sharp pixels, and at most one redraw per frame.
 
 export class Canvas {
   constructor(element, draw) {

@@ -7,7 +7,7 @@ import { colour } from "./theme.js";
 const LEFT = 58, RIGHT = 10, TOP = 8, BOTTOM = 22;
 
 export class Chart {
-  // `format` writes a value of the y axis; `most` is its end where that is known.
+  // `format` writes a value of the y axis; `most` is the end of the axis, if it is fixed.
   constructor(element, legend, { format, most = null, nothing }) {
     this.legend = legend;
     this.format = format;
@@ -31,7 +31,7 @@ export class Chart {
 
   redraw() {
     this.canvas.redraw();
-    this.tellLegend();
+    this.showLegend();
   }
 
   draw(context, width, height) {
@@ -80,7 +80,7 @@ export class Chart {
     }
   }
 
-  tellLegend() {
+  showLegend() {
     const { x, lines, bands } = this.data;
     const at = this.cursor ?? x.length - 1;
     const items = lines.filter((line) => line.values.some((value) => value !== null)).map((line) => {
@@ -137,7 +137,7 @@ function drawLine(context, at, { values, colour: stroke, dash = [], width = 1.6 
   });
   context.stroke();
   context.setLineDash([]);
-  // A point without neighbours has no line, and is to be seen too.
+  // A point without neighbours has no line, and is drawn as a dot.
   context.fillStyle = stroke;
   values.forEach((value, i) => {
     const alone = (values[i - 1] ?? null) === null && (values[i + 1] ?? null) === null;
@@ -182,7 +182,7 @@ function drawCursor(context, at, height) {
   context.stroke();
 }
 
-// One outlier must not flatten everything else: the axis ends at what nearly all values keep to.
+// One outlier must not flatten all other values: the axis ends where nearly all values are below.
 function niceTop({ lines, bands }) {
   const values = [...lines.map((line) => line.values), ...bands.map((band) => band.high)]
     .flat().filter((value) => value !== null).sort((a, b) => a - b);

@@ -1,4 +1,4 @@
-// Elements, made and changed. Text only ever goes in as text, so that nothing from a log is markup.
+// Makes and changes elements. Text is always inserted as text, so that nothing from a log is markup.
 
 export const find = (id) => document.getElementById(id);
 

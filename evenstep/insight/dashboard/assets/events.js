@@ -25,7 +25,7 @@ export class Events {
     this.show();
   }
 
-  // Where something happened that is worth a mark in a chart.
+  // The iterations that get a mark in a chart.
   get marks() {
     return [...new Set(this.events.filter(({ kind }) => !PLANS.includes(kind)).map(({ iteration }) => iteration))].slice(-40);
   }

@@ -1,4 +1,4 @@
-// The figures at the top: the iteration time now, against plain BSP and against the optimum.
+// The figures at the top: the current iteration time, compared with plain BSP and the optimum.
 
 import { find, make, say } from "./dom.js";
 import { UNKNOWN, counted, duration, percent, whole } from "./format.js";

@@ -1,4 +1,4 @@
-// Numbers in words, as the rest of Evenstep writes them. What is unknown is a dash.
+// Formats numbers as the rest of Evenstep does. Unknown numbers are a dash.
 
 export const UNKNOWN = "–";
 
@@ -20,7 +20,7 @@ export function digits(value) {
 export function percent(fraction, places = 1) {
   if (fraction === null || fraction === undefined) return UNKNOWN;
   const shown = (100 * fraction).toFixed(places);
-  // What rounds to nothing has no sign.
+  // A number that rounds to 0 has no sign.
   return `${Number(shown) === 0 ? (0).toFixed(places) : shown}%`;
 }
 

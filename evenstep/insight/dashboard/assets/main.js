@@ -1,4 +1,4 @@
-// The page: takes what the stream tells, remembers it, and hands it to the drawings.
+// The page: receives the events of the stream, remembers them, and passes them to the drawings.
 
 import { Chart } from "./chart.js";
 import { fillSelect, find, say } from "./dom.js";
@@ -58,7 +58,7 @@ function takeJob(job) {
 
 function takeNow(now) {
   if (state.now === null || now.num_iterations !== state.now.num_iterations) state.heard = Date.now();
-  // What came before a reconnection is known already.
+  // Rows from before a reconnection are already known.
   const known = state.rows.length ? state.rows[state.rows.length - 1].number : -1;
   state.rows = [...state.rows, ...now.rows.filter(({ number }) => number > known)].slice(-KEPT_ROWS);
   const unseen = now.num_events - (state.numEvents ?? 0);
@@ -137,17 +137,17 @@ function showState() {
   say(find("banner"), banner ?? "");
 }
 
-// How things stand, the worst first: in a word or two, and in a sentence where one is needed.
+// The state of the run and the connection, the worst problem first: a few words, and a banner if needed.
 function condition({ gone, jobs, now, heard }) {
   const silence = Math.round((Date.now() - heard) / 1000);
   const listed = jobs?.jobs.find(({ key }) => key === jobs.chosen);
   if (gone) {
-    const banner = "The dashboard's server is gone. What is shown is the last that it said; it is tried again.";
+    const banner = "The dashboard's server is gone. The page shows the last data, and tries to connect again.";
     return { kind: "gone", words: "no connection", banner };
   }
   if (jobs?.problem) return { kind: "gone", words: "a problem", banner: `${jobs.problem}.` };
   if (now === null) return { kind: "quiet", words: "reading" };
-  if (now.problem !== null) return { kind: "gone", words: "damaged", banner: `This log cannot be read on: ${now.problem}` };
+  if (now.problem !== null) return { kind: "gone", words: "damaged", banner: `Stopped reading the log: ${now.problem}` };
   if (now.progress < 0.999) {
     return { kind: "quiet", words: `reading: ${Math.floor(100 * now.progress)}%`, banner: skimmed(now) };
   }
@@ -157,7 +157,7 @@ function condition({ gone, jobs, now, heard }) {
   }
   if (silence >= SILENT || listed?.state === "silent") {
     const words = silence >= SILENT ? `nothing new for ${silence} s` : "silent";
-    return { kind: "quiet", words, banner: "Nothing new comes: the run is slow, it stands still, or it was killed." };
+    return { kind: "quiet", words, banner: "There is nothing new: the run is slow, it hangs, or it was killed." };
   }
   return { kind: "live", words: "live", banner: skimmed(now) };
 }

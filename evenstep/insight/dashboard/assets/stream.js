@@ -1,11 +1,11 @@
 // The event stream of the server. EventSource cannot send a token, so it is read with fetch.
 
 const SILENCE = 15000; // milliseconds after which a silent server counts as gone
-const PAUSES = [500, 1000, 2000, 4000]; // milliseconds before it is tried again
+const PAUSES = [500, 1000, 2000, 4000]; // milliseconds before the next attempts to connect
 
 export class Stream {
   constructor({ event, state, refused }) {
-    this.tell = { event, state, refused };
+    this.handlers = { event, state, refused };
     this.token = sessionStorage.getItem("evenstep-token");
     this.attempt = 0;
     this.generation = 0;
@@ -30,12 +30,12 @@ export class Stream {
     try {
       await this.listen(generation);
     } catch {
-      // Whatever went wrong, the server cannot be heard.
+      // Every error counts as a lost connection.
     }
     if (generation !== this.generation) return;
     const pause = PAUSES[Math.min(this.attempt, PAUSES.length - 1)];
     this.attempt += 1;
-    this.tell.state("gone");
+    this.handlers.state("gone");
     this.timer = setTimeout(() => this.run(generation), pause);
   }
 
@@ -48,12 +48,12 @@ export class Stream {
       if (generation !== this.generation) return;
       if (answer.status === 401) {
         this.generation += 1;
-        this.tell.refused(this.token !== null);
+        this.handlers.refused(this.token !== null);
         return;
       }
       if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
       this.attempt = 0;
-      this.tell.state("open");
+      this.handlers.state("open");
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let text = "";
       for (;;) {
@@ -68,20 +68,20 @@ export class Stream {
     }
   }
 
-  // Tells the events that are complete, and returns the rest.
+  // Passes on the complete events, and returns the rest of the text.
   take(text) {
     const blocks = text.split("\n\n");
     const rest = blocks.pop();
     for (const block of blocks) {
       const fields = block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 2)]);
       const { event, data } = Object.fromEntries(fields);
-      if (event && data) this.tell.event(event, JSON.parse(data));
+      if (event && data) this.handlers.event(event, JSON.parse(data));
     }
     return rest;
   }
 }
 
-// A header takes bytes: letters go as UTF-8, as the server reads them.
+// A header has bytes: the server reads them as UTF-8.
 function asBytes(text) {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }

@@ -1,4 +1,4 @@
-// Light, dark, or as the system has it.
+// The theme: light, dark, or that of the system.
 
 import { find, say } from "./dom.js";
 
@@ -14,7 +14,7 @@ export function startTheme(changed) {
   };
   find("theme").addEventListener("click", () => {
     chosen = THEMES[(THEMES.indexOf(chosen) + 1) % THEMES.length];
-    try { localStorage.setItem("evenstep-theme", chosen); } catch { /* a browser that keeps nothing */ }
+    try { localStorage.setItem("evenstep-theme", chosen); } catch { /* the browser stores nothing */ }
     apply();
   });
   system.addEventListener("change", apply);

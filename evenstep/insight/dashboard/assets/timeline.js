@@ -16,7 +16,7 @@ export class Timeline {
     this.lanes = [];
     this.names = [];
     this.chosen = null;
-    this.at = null; // the number of the row that is looked at
+    this.at = null; // the number of the selected row
     this.canvas = new Canvas(element, (...args) => this.draw(...args));
     element.addEventListener("pointermove", (event) => this.point(event, false));
     element.addEventListener("pointerleave", () => this.look(null, this.chosen));
@@ -27,14 +27,14 @@ export class Timeline {
   set(rows, lanes, names, chosen) {
     this.rows = rows.filter((row) => row.time !== null && row.time > 0);
     const newest = this.rows[this.rows.length - 1];
-    // With more workers than lanes, the slowest are the ones to look at.
+    // With more workers than lanes, the slowest workers are shown.
     this.lanes = lanes.length <= MOST_LANES ? lanes
       : [...lanes].sort((a, b) => (newest?.times[b] ?? 0) - (newest?.times[a] ?? 0)).slice(0, MOST_LANES);
     this.names = names;
     this.chosen = chosen;
     this.element.style.height = `${AXIS + this.lanes.length * laneHeight(this.lanes.length)}px`;
     this.canvas.redraw();
-    this.tell(this.chosen);
+    this.describe(this.chosen);
   }
 
   redraw() {
@@ -60,12 +60,12 @@ export class Timeline {
       context.lineTo(Math.round(x) - 1.5, height);
     }
     context.stroke();
-    this.free = 0; // up to where labels of iterations are drawn already
+    this.free = 0; // the right end of the last label of an iteration
     for (const spot of this.placed) this.drawIteration(context, spot, lane, colours);
     if (left > 10) this.drawLabels(context, left, lane);
   }
 
-  // Gives every iteration that there is room for its place, the newest at the right.
+  // Computes the positions of the iterations that there is room for, the newest at the right.
   place(left, width) {
     const room = width - left;
     const shown = this.rows.slice(-Math.max(2, Math.floor(room / LEAST_WIDTH)));
@@ -148,11 +148,11 @@ export class Timeline {
 
   look(at, worker) {
     this.at = at;
-    this.tell(worker);
+    this.describe(worker);
     this.canvas.redraw();
   }
 
-  tell(worker) {
+  describe(worker) {
     const row = this.rows.find(({ number }) => number === this.at) ?? this.rows[this.rows.length - 1];
     if (!row || worker === null || worker === undefined) return say(this.readout, "");
     const name = this.names[worker];

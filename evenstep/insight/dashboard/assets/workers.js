@@ -1,4 +1,4 @@
-// The table of workers: what each did in the last iteration.
+// The table of workers: their quantities in the last iteration.
 
 import { make, say } from "./dom.js";
 import { UNKNOWN, digits, duration, percent, whole } from "./format.js";
@@ -18,7 +18,7 @@ const COLUMNS = [
 export class Workers {
   constructor(table, choose) {
     this.choose = choose;
-    this.by = null; // the quantity that rows are sorted by; none: as they came
+    this.by = null; // the quantity that rows are sorted by; null: the order of the job
     this.down = true;
     this.rows = [];
     this.heads = [null, ...COLUMNS.map(([, quantity]) => quantity)].map((quantity, i) => {
@@ -36,7 +36,7 @@ export class Workers {
     this.rows.length = names.length;
     const present = new Set(now.present);
     names.forEach((name, worker) => this.fill(worker, name, now.last, present.has(worker), worker === chosen));
-    // A column of which nothing is known at all takes no room.
+    // A column without any known value is hidden.
     COLUMNS.forEach(([, quantity], i) => {
       const known = (now.last?.[quantity] ?? []).some((value) => value !== null);
       for (const row of [this.heads[0].parentElement, ...this.rows]) row.children[i + 1].hidden = !known;
