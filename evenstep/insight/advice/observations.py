@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Floats, Ints, require
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED, Bools, Floats, Ints, require
 from evenstep.core.split import LARGEST_TOTAL
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.policies import make_policy

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.core.arrays import Floats
+from evenstep.core import Floats
 from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.insight.advice.kineto import observations_of_traces
 from evenstep.insight.advice.observations import Observations, given_sizes

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Floats, Ints
+from evenstep.core import Bools, Floats, Ints
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.insight.advice.case import Case, lowest_levels
 from evenstep.simulator.clusters.cluster import Cluster

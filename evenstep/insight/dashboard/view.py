@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
-from evenstep.core.limits import UNLIMITED
+from evenstep.core import UNLIMITED, Floats, Ints
 from evenstep.insight.dashboard.job import DashboardJob, Recent
 from evenstep.insight.dashboard.points import Points
 from evenstep.insight.plots.plot_data import readable

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core.arrays import Bools, Floats
+from evenstep.core import Bools, Floats
 from evenstep.insight.retrospect import Estimates
 from evenstep.insight.thinning import median
 from evenstep.runlog.iteration_row import share_waited, waiting_of
