@@ -112,7 +112,7 @@ def test_dead_worker_does_its_task_again_and_the_others_wait():
     engine, workers, server, _ = engine_of("bsp", [8, 8], *events)
     arrivals = list(islice(engine.arrivals(), 2))
     assert [arrival.worker for arrival in arrivals] == [0, 1]
-    assert workers.told == [("start", 0, 0, 0), ("start", 1, 0, 1), ("start", 1, 0, 1)]
+    assert workers.calls == [("start", 0, 0, 0), ("start", 1, 0, 1), ("start", 1, 0, 1)]
     (fault,) = engine.faults
     assert (fault.who, fault.iteration) == ("worker 1", 0)
     assert fault.what.split("; ") == ["died", "restarting, the others wait"]
@@ -142,8 +142,8 @@ def test_worker_that_cannot_reach_a_shard_starts_again_once_it_is_replaced():
     events = [Finished(0, WorkerDone(lost="a shard died")), done(0), done(0, version=1)]
     engine, workers, server, _ = engine_of("asp", [8], *events)
     list(islice(engine.arrivals(), 2))
-    assert workers.told == [("start", 0, 0, 0), ("start", 0, 0, 0), ("start", 0, 1, 1)]
-    assert server.mended == 1
+    assert workers.calls == [("start", 0, 0, 0), ("start", 0, 0, 0), ("start", 0, 1, 1)]
+    assert server.num_checks == 1
     assert engine.faults[0].what.split("; ") == ["a shard died", "starts again"]
 
 

@@ -88,7 +88,7 @@ def test_nothing_is_heard_of_an_abandoned_task(results):
     workers = workers_of(1)
     workers.start(0, TASK, [])
     workers.abandon(0)
-    with pytest.raises(EngineFailed, match=r"\bworker must be left\b"):
+    with pytest.raises(EngineFailed, match=r"worker must be running\b"):
         workers.wait()
 
 
