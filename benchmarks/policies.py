@@ -1,4 +1,4 @@
-"""How fast and how well each policy settles on scenario G, next to the figures to reach.
+"""How fast and how well each policy settles on scenario G, next to its targets.
 
 All figures are simulated (virtual time), medians over seeds. Seeds 0-7 were used while the
 policies were written; `--seeds 100-107` were looked at only once, at the end.
