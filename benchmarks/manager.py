@@ -2,8 +2,8 @@
 
 A manager process and one process that simulates all workers share the cores of this machine. A
 round takes from the first report until the last worker has read its plan; it is given as per cent
-of an iteration of one second. The workers' own part (writing and reading messages) is in it, done by
-one core for all of them.
+of an iteration of one second. It includes the workers' own part (writing and reading messages), on
+one core for all.
 
 - alone, and next to a process that applies gradients all the time, as a parameter server would
 - how it grows from 32 to 96 workers

@@ -105,8 +105,8 @@ def _times(rounds: Mapping[Case, Spent], measuring: Floats, scale: Scale) -> Tab
         "Measuring is a reading of CPU and memory usage, the same in every row. The policy is "
         f"proportional; X is {SAMPLES} for each worker, and speeds are spread around {SPEED:g}. "
         f"The first {scale.learns_from} iterations of each row are not counted: NARX predicts as "
-        "EMA does before it has learned from them, and until its first training, which goes on "
-        "beside the rounds that are counted, is done.",
+        "EMA does before it has learned from them, and until its first training, which runs "
+        "next to the rounds that are counted, is done.",
     )
 
 
