@@ -77,7 +77,7 @@ class Plot:
     title: str
     kind: str
     x: str
-    """What goes along, with its unit."""
+    """The quantity along x, with its unit."""
     y: str
     curves: Sequence[Curve]
     bars: bool = False

@@ -107,7 +107,7 @@ class Offer:
     samples: tuple[int, ...]
     chunk_size: int
     layout: str
-    """What a row is made of; both partitions must have the same."""
+    """The fields of a row; both partitions must have the same."""
 
 
 @dataclass(frozen=True)
