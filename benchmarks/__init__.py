@@ -1,1 +1,1 @@
-"""Benchmarks: what was measured or simulated, next to the figures to reach."""
+"""Benchmarks: measured or simulated figures, next to their targets."""

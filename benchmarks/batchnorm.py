@@ -1,4 +1,4 @@
-"""What unequal batches do to BatchNorm, whose statistics are those of each worker's own batch.
+"""The effect of unequal batches on BatchNorm, whose statistics are those of one worker's batch.
 
 Emulated in one process: real training on scikit-learn's digits, four workers one after the other,
 with gradients weighed, and running statistics averaged at the end of each epoch, as the balancer

@@ -1,4 +1,4 @@
-"""What the DDP benchmarks share: starting workers, a workload, and training loops to time."""
+"""Shared by the DDP benchmarks: starting workers, a workload, and training loops to time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from evenstep.pytorch import Balancer
 
 
 def launch(work: Callable[..., Any], num_workers: int, *args: Any) -> Any:
-    """Run `work(rank, *args)` in so many processes, and return what worker 0 returns."""
+    """Run `work(rank, *args)` in some processes, and return the result of worker 0."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
         spawn(_run, (work, num_workers, folder, args), nprocs=num_workers, join=True)

@@ -1,4 +1,4 @@
-"""What Evenstep costs where there is nothing to gain: two equal workers, against plain DDP.
+"""The cost of Evenstep where there is nothing to gain: two equal workers, against plain DDP.
 
 Measured on this machine with real training, plain and balanced blocks in turn, so that what else
 the machine does hits both. The balanced policy is the default; per iteration, the parts of

@@ -128,7 +128,7 @@ def _plain_model() -> DistributedDataParallel:
 
 
 class _Run:
-    """A training that goes on block by block; the first block is to warm up."""
+    """A training in blocks; the first block is a warm-up."""
 
     def __init__(self, model: DistributedDataParallel, loader: Any) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""What a decision costs: milliseconds for observe + plan, and how that grows with the workers.
+"""The cost of a decision: milliseconds for observe + plan, and its growth with the workers.
 
 Measured on this machine; compare the figures of one run with each other.
 

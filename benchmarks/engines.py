@@ -1,4 +1,4 @@
-"""What the virtual engine costs: events per second, and its overhead over bare gradients.
+"""The cost of the virtual engine: events per second, and its overhead over bare gradients.
 
 Measured on this machine; compare the figures of one run with each other.
 

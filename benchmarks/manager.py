@@ -1,11 +1,11 @@
-"""What the manager costs: a blocking round, in which all report and all get the plan.
+"""The cost of the manager: a blocking round, in which all report and all get the plan.
 
-A manager process and one process that plays all workers share the cores of this machine. A round
-takes from the first report on until the last worker has read its plan; it is given as per cent of
-an iteration of one second. The workers' own part (writing and reading messages) is in it, done by
-one core for all of them.
+A manager process and one process that simulates all workers share the cores of this machine. A
+round takes from the first report until the last worker has read its plan; it is given as per cent
+of an iteration of one second. It includes the workers' own part (writing and reading messages), on
+one core for all.
 
-- alone, and beside a process that applies gradients all the time, as a parameter server would
+- alone, and next to a process that applies gradients all the time, as a parameter server would
 - how it grows from 32 to 96 workers
 - of 20 jobs at once, with and without one of them that waits for a lost worker
 - what a non-blocking worker spends in `boundary`
@@ -135,7 +135,7 @@ def many_jobs(address: str, num_rounds: int) -> list[Row]:
 
 
 def own_cost(address: str, num_iterations: int) -> Row:
-    """Return what a non-blocking worker's training thread spends in `boundary`."""
+    """Return the time that a non-blocking worker's training thread spends in `boundary`."""
     client = evenstep.connect(address, "own", "w", workers=1, total=64, blocking=False)
     spent = []
     for k in range(num_iterations):
@@ -173,7 +173,7 @@ def training(address: str, num_workers: int, num_rounds: int) -> Iterator[Row]:
 
 
 def memory(process: psutil.Process, address: str) -> Iterator[Row]:
-    """Yield what the manager takes after so many iterations of a small job."""
+    """Yield the manager's memory after some numbers of iterations of a small job."""
     base = None
     with playing(address, "memory", 4, "best_of") as job:
         done = 0

@@ -1,14 +1,14 @@
-"""What a running migration costs the training beside it: a ratio, with how sure it is.
+"""The cost of a running migration for a training: a ratio, with its standard error.
 
 A training-like loop (batches from the giver's partition, a small network's forward and backward
-pass in numpy) runs in this process; the agents of giver and receiver and the manager run beside it
+pass in numpy) runs in this process; the agents of giver and receiver and the manager run next to it
 on the same machine, and move samples back and forth at a limited bandwidth. Between real machines
 the receiver's share of the cost is somewhere else.
 
 Others on the machine disturb more than a migration does, so windows of half a second with it and
 without it (its processes are stopped by signals) take turns, in pairs of random order; a pair gives
-one ratio of mean iteration times, and one of their CPU times, which tells what caches and memory
-have to do with it and not who was waited for. The standard error says how far off their mean may
+one ratio of mean iteration times, and one of their CPU times, which shows what caches and memory
+contribute, without waiting. The standard error says how far off their mean may
 be, if what others do lasts shorter than a window; it may not, so run it several times, and believe
 all. After a stop the bandwidth that was saved up is used: the cost is overstated.
 
@@ -78,7 +78,7 @@ class Training:
 
 
 def measure(folder: Path, bandwidth: float, num_pairs: int) -> Row:
-    """Return the figures of a training beside migrations that do not end."""
+    """Return the figures of a training during endless migrations."""
     folders = _partitions(folder, bandwidth)
     order = np.random.default_rng(0).random(num_pairs) < 0.5
     with contextlib.ExitStack() as stack:

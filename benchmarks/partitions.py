@@ -9,7 +9,7 @@ few, so batches are an eighth of the paper's there; CIFAR-10 comes from a path, 
         [--updates 400] [--seeds 0-4] [--stratified] [--target 0.9] [--plot FILE] [--json] [--ray]
 
 It prints medians over seeds, with `--json` the curves of every run. With `--ray` every worker is a
-process with its own partition; accuracy after so many updates is the same.
+process with its own partition; accuracy after as many updates is the same.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What somebody who knew the future would have to move, so that traversal counts stay together.
+"""The fewest samples to move, with knowledge of the future, to keep traversal counts together.
 
 A single migration to partitions that fit what each worker consumes in the whole run moves the
 fewest samples, and makes counts equal at its end; on the way they may drift far apart. Within a
 bound for the gap it takes several: here a run is cut into stretches, each with partitions that fit
 what is consumed in it, so that counts are equal at its end and at most the bound apart on the way.
-Of all ways to cut it, at every so many iterations, the one that moves the fewest is found.
+Of all ways to cut it, at multiples of some iterations, the one that moves the fewest is found.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def widest_gap(sizes: Floats | Ints, batch_sizes: Ints) -> float:
 def fewest_within(bound: float, before: Ints, batch_sizes: Ints, every: int) -> float:
     """Return the fewest samples to move so that counts are never further apart than the bound.
 
-    `batch_sizes` has a row per iteration; stretches begin and end at every so many of them.
+    `batch_sizes` has a row per iteration; stretches begin and end at multiples of `every`.
 
     >>> sizes = np.repeat([[2, 6], [6, 2]], 20, axis=0)
     >>> [fewest_within(bound, np.array([20, 20]), sizes, every=10) for bound in (100, 2)]

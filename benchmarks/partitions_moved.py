@@ -3,8 +3,8 @@
 Timing-only: partitions follow the batch sizes that a policy arrives at. The fewest is what a single
 migration has to move for partition sizes in proportion to what each worker consumed in the whole
 run. Where speeds change in the course of it that would not do: counts drift apart on the way. So
-the gap that a single migration leads to is shown too, and what somebody who knew the future would
-have to move to keep within the rule's bound (`partitions_clairvoyant`).
+the gap that a single migration leads to is shown too, and the fewest samples that, with knowledge
+of the future, would have to move to keep the rule's bound (`partitions_clairvoyant`).
 
     python -m benchmarks.partitions_moved [--seeds 0-5] [--json]
 """
@@ -51,7 +51,7 @@ CASES = (
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """The figures of a run."""
 
     migrations: int
     moved: int
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     gap: float
     """How far apart counts get with that."""
     within: float
-    """What somebody who knew the future has to move to keep within the bound."""
+    """The fewest samples to move, with knowledge of the future, to keep the bound."""
     largest_gap: float
     """How far apart counts were at any boundary, since the last migration."""
 

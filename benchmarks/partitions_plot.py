@@ -1,4 +1,4 @@
-"""The plot of `benchmarks.partitions`: how accurate each case was after so many updates."""
+"""The plot of `benchmarks.partitions`: the accuracy of each case over updates."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plot(path: Path, title: str, cases: Mapping[str, Sequence[Result]]) -> None:
             label = "samples migrate" if i == 0 else None
             axes.axvline(at, color=colour, linestyle=":", linewidth=1, label=label)
     runs = [run for some in cases.values() for run in some]
-    # The beginning, where everybody guesses, would leave little room for the rest.
+    # The beginning, where all cases guess, would leave little room for the rest.
     late = np.array([run.accuracy[len(run.accuracy) // 10 :] for run in runs])
     axes.set_ylim(max(0.0, late.min() - 0.02), min(1.0, late.max() + 0.02))
     axes.set(xlabel="updates", ylabel="test accuracy", title=title)

@@ -1,4 +1,4 @@
-"""How fast and how well each policy settles on scenario G, next to the figures to reach.
+"""How fast and how well each policy settles on scenario G, next to its targets.
 
 All figures are simulated (virtual time), medians over seeds. Seeds 0-7 were used while the
 policies were written; `--seeds 100-107` were looked at only once, at the end.
@@ -24,7 +24,7 @@ TO_REACH: dict[int, dict[str, float]] = {
     64: {"settle_5": 10, "settle_5_after": 8, "waste": 0.025, "changes_per_100": 2},
     256: {"settle_5": 15, "settle_5_after": 8, "waste": 0.025, "changes_per_100": 2},
 }
-"""What equal_finish is to reach on G (at most)."""
+"""Targets of equal_finish on G (at most)."""
 COLUMNS = (
     "settle_5",
     "settle_2",
@@ -53,7 +53,7 @@ def settling(seeds: list[int], sizes: list[int]) -> Iterator[Row]:
 
 
 def conditions(seeds: list[int]) -> Iterator[Row]:
-    """What else equal_finish is to reach: late plans, equal workers, memory limits."""
+    """Further targets of equal_finish: late plans, equal workers, memory limits."""
     late = medians([make_scenario("G", 16, seed=s) for s in seeds], "equal_finish", delay=1)
     yield _check("plans one iteration late, 16 workers", "waste", late["waste"], 0.02)
     equal = medians([make_scenario("identical", 16, seed=s) for s in seeds], "equal_finish")

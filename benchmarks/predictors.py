@@ -1,4 +1,4 @@
-"""How well each predictor serves Alg. 1 on the CPU scenarios, next to the figures to reach.
+"""How well each predictor serves Alg. 1 on the CPU scenarios, next to its targets.
 
 All figures are simulated (virtual time), medians over seeds: iteration time over the oracle's,
 and RMSE of the predicted speeds. Seeds 0-3 were used while the predictors were written;
@@ -73,7 +73,7 @@ def table(names: list[str], seeds: list[int], iterations: int) -> Iterator[Row]:
 
 
 def _knowing(runs: list[SimulationOutcome]) -> float:
-    """Return the time over the oracle's of who knows all but noise, spikes and coming changes."""
+    """Return the time over the oracle's with all known but noise, spikes and coming changes."""
     scored = slice(runs[0].cluster.score_from, None)
     return float(
         np.median([r.optimum_realised[scored].sum() / r.oracle[scored].sum() for r in runs])

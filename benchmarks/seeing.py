@@ -1,4 +1,4 @@
-"""What seeing a run costs: the training process that records it, and the report of a long run.
+"""The cost of observing a run: recording it in the training process, and reporting a long one.
 
 - recording: what worker 0 spends on the run log of an iteration, per worker, alone and while
   another process follows the log as `evenstep watch` does: following costs it nothing
@@ -140,7 +140,7 @@ def main() -> None:
     # Before anything else is started: what children took at most is the report's.
     long_run = report(args.workers, args.iterations)
     written = [recording(n, followed) for n in (1, 4, 32) for followed in (False, True)]
-    show("recording an iteration (on this machine, beside whatever runs)", written, args.json)
+    show("recording an iteration (on this machine, with its other load)", written, args.json)
     show("evenstep report", [long_run], args.json)
 
 

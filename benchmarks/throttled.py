@@ -1,4 +1,4 @@
-"""What the benchmarks of a throttled worker share: the ideal, the figures, and both workers."""
+"""Shared by the benchmarks of a throttled worker: the ideal, the figures, and both workers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def in_groups(launch: Callable[[list[str]], dict[str, Any]]) -> dict[str, Any] |
 
 
 def free_addresses(count: int) -> list[str]:
-    """Return addresses of this machine that nobody listens at."""
+    """Return free addresses of this machine."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
@@ -112,7 +112,7 @@ def free_addresses(count: int) -> list[str]:
 def run_workers(
     commands: Sequence[Sequence[str]], environments: Sequence[Mapping[str, str]], deadline: float
 ) -> None:
-    """Run the workers to their end; where one fails, or after so many seconds, end all of them."""
+    """Run the workers to their end; end all of them if one fails, or at the timeout."""
     until = time.monotonic() + deadline
     workers: list[subprocess.Popen[bytes]] = []
     try:

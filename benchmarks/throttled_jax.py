@@ -100,7 +100,7 @@ def _work(
 
 
 class _Bench:
-    """A training by plain BSP and one that is balanced, each going on block by block."""
+    """A training by plain BSP and a balanced one, in alternating blocks."""
 
     def __init__(self, total: int, bucket: int) -> None:
         import jax

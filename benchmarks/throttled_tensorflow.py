@@ -73,7 +73,7 @@ def work(worker: int, group: str, quota: float, total: int, blocks: int) -> dict
 
 
 class _Run:
-    """A training that goes on block by block; the first block is to warm up."""
+    """A training in blocks; the first block is a warm-up."""
 
     def __init__(self, strategy: Any, total: int, mode: str) -> None:
         import keras

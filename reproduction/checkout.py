@@ -1,4 +1,4 @@
-"""The checkout that the experiments run from: its commit, and how their processes find it."""
+"""The checkout that the experiments run from: its commit, and the environment of processes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SOURCE = Path(__file__).parents[1]
 
 @cache
 def commit_of(source: Path = _SOURCE) -> str:
-    """Return what git calls the commit of a source checkout; nothing where there is none."""
+    """Return git's description of the checked-out commit; empty outside of a checkout."""
     if not (source / ".git").exists():
         return ""
-    # Whoever asks changes nothing, not even git's index.
+    # The query must change nothing, not even git's index.
     ask = ["git", "--no-optional-locks", "-C", str(source), "describe", "--always", "--dirty"]
     try:
         answer = subprocess.run(ask, capture_output=True, text=True, check=True, timeout=10)

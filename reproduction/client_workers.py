@@ -1,4 +1,4 @@
-"""Workers of a job that have the public client, `evenstep.connect`, each in a thread of its own."""
+"""Workers of a job that use the public client, `evenstep.connect`, each in its own thread."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Counted:
         self._is_over = False
 
     def end(self) -> None:
-        """Let no further round begin, of any worker."""
+        """Start no further round, for any worker."""
         self._is_over = True
 
     def __call__(self) -> None:
@@ -77,7 +77,7 @@ def client_rounds(
     with ExitStack() as stack:
         clients = [stack.enter_context(connect(f"w{i}")) for i in range(num_workers)]
         pool = stack.enter_context(ThreadPoolExecutor(num_workers))
-        # Where this thread is interrupted, the pool's would go on to the last round.
+        # If this thread is interrupted, those of the pool would continue to the last round.
         stack.callback(counted.end)
         taking_part = [
             pool.submit(_take_part, client, speed, i, together, uncounted + num_rounds)
@@ -120,7 +120,7 @@ def _report(client: ManagerClient, k: int, speed: float, rng: np.random.Generato
 
 
 def _results(job: str, taking_part: list[Future[Floats]]) -> list[Floats]:
-    """Return what all workers found; raises what went wrong first, not what that broke."""
+    """Return the results of all workers, or raise the first error, not the errors it caused."""
     wait(taking_part)
     problems = [problem for each in taking_part if (problem := each.exception()) is not None]
     for problem in problems:

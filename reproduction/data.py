@@ -1,4 +1,4 @@
-"""Where the full data are, if they are here: by the names under which people have them."""
+"""Finds the full data sets, if present, by their usual file names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from evenstep.errors import InvalidSetting
 
 NAMES = ("cifar10", "urls", "profet", "google")
 QUICK_NAMES = ("profet",)
-"""What a quick run takes, too; otherwise it has what comes along."""
+"""The data sets that a quick run takes too; otherwise it uses bundled data."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """A folder with data sets, in folders of their own or not; None: only what comes along."""
+    """A folder with data sets, in folders of their own or not; None: only bundled data."""
 
     folder: Path | None = None
 
@@ -29,12 +29,12 @@ class Data:
 
     @property
     def found(self) -> dict[str, Path]:
-        """Which data sets are there, and where."""
+        """The data sets found, and their paths."""
         return {name: path for name in NAMES if (path := getattr(self, name)) is not None}
 
     @cached_property
     def contents(self) -> dict[str, str]:
-        """What is found, by its file's name and a digest of what is in it."""
+        """The data sets found, each by the name of its file and a digest of its content."""
         return {name: f"{p.name} (sha256 {_digest(p)[:12]})" for name, p in self.found.items()}
 
     @property

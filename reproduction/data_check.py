@@ -1,4 +1,4 @@
-"""A check of the data before hours are spent, with the loaders that experiments read them with."""
+"""Checks the data before a long run, with the loaders that the experiments use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from reproduction.experiment import Experiment, Settings
 
 _ROWS = 10_000
-"""Of the URLs, since all can take minutes. A mistake further back stops their experiment."""
+"""Rows of the URLs: all of them take minutes. An error further back stops their experiment."""
 
 
 def check_data(experiments: Iterable[Experiment], settings: Settings) -> None:
-    """Read the data that these experiments take; raise DataFileError for what is something else."""
+    """Read the data that these experiments take; raise DataFileError for other files."""
     names = {name for experiment in experiments for name in settings.taken(experiment.data)}
     for name, path in settings.data.found.items():
         if name in names:
-            # Without its packages an experiment is skipped, whatever its data are.
+            # An experiment without its packages is skipped, so its data do not matter.
             with contextlib.suppress(ModuleNotFoundError):
                 LOADERS[name](path)
 

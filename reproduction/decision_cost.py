@@ -1,4 +1,4 @@
-"""What a decision costs on this machine: observe and plan, for many workers."""
+"""The cost of a decision on this machine: observe and plan, for many workers."""
 
 from __future__ import annotations
 

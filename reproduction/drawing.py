@@ -23,11 +23,11 @@ _COLOURS = (
 )  # fmt: skip
 
 NO_FIGURE = "-: not reached, not run, or not in the paper"
-"""What stands in the legend of bars of which some are not there."""
+"""The entry in the legend for missing bars."""
 
 
 def picture_file(folder: Path, name: str, number: int) -> Path:
-    """Return where a plot of an experiment is, counted from 0.
+    """Return the path of a plot of an experiment, counted from 0.
 
     >>> picture_file(Path("out"), "micro", 0).as_posix()
     'out/micro-1.svg'
@@ -36,7 +36,7 @@ def picture_file(folder: Path, name: str, number: int) -> Path:
 
 
 def save_pictures(folder: Path, name: str, plots: Sequence[Plot]) -> None:
-    """Draw the plots of an experiment into the folder, those that are not there."""
+    """Draw the plots of an experiment that are missing in the folder."""
     for i, plot in enumerate(plots):
         if not (file := picture_file(folder, name, i)).is_file():
             replace_file(file, draw(plot))
@@ -53,7 +53,7 @@ def draw(plot: Plot) -> bytes:
         axes.set_title(f"{plot.title} ({KINDS[plot.kind]})", wrap=True)
         axes.set_xlabel(plot.x)
         axes.set_ylabel(plot.y)
-        # Beside them, where it hides no figure.
+        # Next to the bars, where it hides none.
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0)
         path = Path(folder, "plot.svg")
         save(figure, path)

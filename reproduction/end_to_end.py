@@ -23,22 +23,22 @@ BSP, ASP, SSP, BALANCED = "bsp", "asp", "ssp", "lb-bsp"
 ALG_2 = "lb-bsp:stepwise:literal=true"
 SCHEMES = ",".join([BSP, ASP, SSP, ALG_2, BALANCED])
 NAMES = {BSP: "BSP", ASP: "ASP", SSP: "SSP", ALG_2: "Alg. 2", BALANCED: "equal_finish"}
-"""What schemes are called in sentences; the paper's LB-BSP on GPUs is Alg. 2."""
+"""Names of schemes in sentences; the paper's LB-BSP on GPUs is Alg. 2."""
 NEAR = 0.95
-"""Where the paper's target cannot be had, it is this part of the best accuracy of BSP."""
+"""The target, as a part of BSP's best accuracy, where the paper's cannot be reached."""
 _ALL_PICTURES = 50_000
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What is trained, and how long."""
+    """The trainings and their length."""
 
     workloads: Mapping[str, str]
     """Of each model."""
     learning_rate: float
     updates: Mapping[str, int]
     evaluations: int
-    """In the course of them, at most."""
+    """Evaluations during a training, at most."""
     seeds: tuple[int, ...]
 
 
@@ -67,7 +67,7 @@ class Trainings:
     updates_per_epoch: float
     scale: Scale
     is_complete: bool = False
-    """Whether all of CIFAR-10 was there."""
+    """Whether all of CIFAR-10 was available."""
 
     def ratio(self, figure: str, label: str) -> float | None:
         """Return a figure of a scheme over BSP's, as `over` does."""
@@ -75,7 +75,7 @@ class Trainings:
 
 
 def trainings(settings: Settings, model: str, progress: Progress) -> Trainings:
-    """Train a model under all schemes, or take the trainings that are there already."""
+    """Train a model under all schemes, or take the trainings that are finished already."""
     scale = settings.choose(QUICK, FULL)
     workload = _workload(settings, scale.workloads[model])
     complete = workload.num_samples == _ALL_PICTURES
@@ -117,7 +117,7 @@ def best_of_bsp(runs: Runs) -> float:
 
 
 def shown(runs: Runs, label: str, figure: str, target: float) -> float | str:
-    """Return a figure of a scheme over BSP's, or who did not reach the target."""
+    """Return a figure of a scheme over BSP's, or the schemes that missed the target."""
     ratio = over(runs, BSP, figure, target)[label]
     if ratio is not None:
         return ratio
@@ -126,7 +126,7 @@ def shown(runs: Runs, label: str, figure: str, target: float) -> float | str:
 
 
 def who_missed(runs: Runs, label: str, target: float) -> str:
-    """Return who of BSP and another scheme did not reach the target, if somebody did not."""
+    """Return which of BSP and another scheme missed the target, if any did."""
     return " and ".join(NAMES[each] for each in missed(runs, (BSP, label), target))
 
 
@@ -135,7 +135,7 @@ def stale(settings: Settings, done: Trainings, progress: Progress) -> dict[str, 
     plain = done.comparison
     num_workers = plain.make_cluster(0).num_workers
     whole, momentum = _sgd(done.scale.learning_rate * num_workers), f"{_sgd(0.05)},momentum=0.9"
-    # With n times the learning rate only ASP and SSP make sense, beside BSP as it was.
+    # With n times the learning rate only ASP and SSP make sense, compared with BSP as it was.
     conditions: dict[str, tuple[str, Runs]] = {
         "the whole learning rate for each gradient": (whole, {BSP: done.runs[BSP]}),
         "momentum 0.9, 1/n of the learning rate 0.05": (momentum, {}),

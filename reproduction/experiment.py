@@ -1,4 +1,4 @@
-"""An experiment: what of the paper it re-makes, and how."""
+"""Experiments: the part of the paper that each re-makes, and the settings of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reproduction.result import KINDS, Result
 T = TypeVar("T")
 
 Progress = Callable[[float, str], None]
-"""Is told which share of an experiment is done, and what comes next."""
+"""Called with the share of an experiment that is done, and the name of the next part."""
 
 
 class Skipped(EvenstepError):
@@ -23,13 +23,13 @@ class Skipped(EvenstepError):
 
 @dataclass(frozen=True)
 class Settings:
-    """How experiments are made."""
+    """Settings of a run."""
 
     quick: bool = False
-    """Whether seconds have to do: small data that come along, few seeds."""
+    """Whether to take seconds only: small bundled data, few seeds."""
     data: Data = NO_DATA
     parts: Parts = NO_PARTS
-    """What a run that was interrupted had finished already."""
+    """The parts that an interrupted run had finished already."""
     shared: Parts = NO_PARTS
     """Trainings that several experiments show."""
 
@@ -52,14 +52,14 @@ class Experiment:
     of_paper: str
     """Which figure or table."""
     kind: str
-    """What most of its figures are, one of `KINDS`."""
+    """The kind of most of its figures, one of `KINDS`."""
     run: Callable[[Settings, Progress], Result]
     data: tuple[str, ...] = ()
     """Which data sets it takes where they are given, of `NAMES`."""
     shares: bool = False
     """Whether it shows trainings that others show, too (`Settings.shared`)."""
     also: tuple[str, ...] = ()
-    """What others of its figures are, where it can have them, of `KINDS`."""
+    """The kinds of its other figures, where it can have them, of `KINDS`."""
 
     def __post_init__(self) -> None:
         assert set(self.kinds) <= set(KINDS), self.kinds
@@ -67,17 +67,17 @@ class Experiment:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What its figures can be."""
+        """The kinds that its figures can have."""
         return (self.kind, *self.also)
 
 
 def steps(work: Sequence[T], progress: Progress) -> Iterator[T]:
-    """Go through the work, and tell how far it is.
+    """Iterate over the work, and report progress.
 
-    >>> told = []
-    >>> list(steps(["a", "b"], lambda share, text: told.append((share, text))))
+    >>> reported = []
+    >>> list(steps(["a", "b"], lambda share, text: reported.append((share, text))))
     ['a', 'b']
-    >>> told
+    >>> reported
     [(0.0, 'a'), (0.5, 'b'), (1.0, '')]
     """
     for i, item in enumerate(work):
@@ -87,7 +87,7 @@ def steps(work: Sequence[T], progress: Progress) -> Iterator[T]:
 
 
 def part_of(progress: Progress, number: int, count: int) -> Progress:
-    """Return what a part of the work, of so many, can tell how far it is itself.
+    """Return a progress function for one part of the work, of `count` equal ones.
 
     >>> part_of(lambda share, text: print(share, text), 1, 4)(0.5, "half of the second")
     0.375 half of the second
@@ -96,7 +96,7 @@ def part_of(progress: Progress, number: int, count: int) -> Progress:
 
 
 def words(item: object) -> str:
-    """Return what a piece of work is called.
+    """Return the name of a piece of work.
 
     >>> words(("P", "narx", 0))
     'P, narx, 0'

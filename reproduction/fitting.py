@@ -11,7 +11,7 @@ from evenstep.core import Floats
 _CANDIDATES = 64
 """Saturation thresholds that are tried between the smallest and the largest batch size."""
 _WORTH = 0.5
-"""A threshold is believed where it leaves less than this share of the line's squared error."""
+"""A threshold is accepted if it leaves less than this share of the line's squared error."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def fit_saturating(sizes: Floats, seconds: Floats) -> Fit:
     line = fit_line(sizes, seconds)
     if len(sizes) < 4:
         return line
-    # Two points at least must lie beyond, or the slope would be anybody's guess.
+    # Two points at least must lie beyond, or the slope would be arbitrary.
     tried = np.linspace(sizes[0], sizes[-2], _CANDIDATES)
     tried = np.unique(np.concatenate([tried, sizes[1:-1]]))
     fits = [fit_line(sizes, seconds, float(threshold)) for threshold in tried[1:]]

@@ -1,4 +1,4 @@
-"""The four GPUs of `micro`: what balances them, the paper's batch sizes, and the plots of a run.
+"""The four GPUs of `micro`: their policies, the paper's batch sizes, and the plots of a run.
 
 The paper's LB-BSP is Alg. 2, on GPUs non-blocking.
 """

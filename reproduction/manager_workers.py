@@ -1,4 +1,4 @@
-"""Workers of a job, whose messages one thread writes and reads, and a manager process for them."""
+"""Simulated workers of a job, whose messages one thread writes and reads, and their manager."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WAIT = 60.0
 
 
 class Workers:
-    """All workers of a job, played by one thread: their messages without their clients."""
+    """All workers of a job, simulated by one thread: their messages without their clients."""
 
     def __init__(self, address: str, job: str, num_workers: int, predictor: str) -> None:
         settings = JobSettings(num_workers, SAMPLES * num_workers, "proportional", predictor)
@@ -46,16 +46,16 @@ class Workers:
             line.call("join", WAIT, entry=entry)
 
     def prepare(self) -> None:
-        """Draw how long the last iteration took; no part of a round."""
+        """Draw the time of the last iteration; not part of a round."""
         self._times = draw_times(np.array(self._sizes), self._speeds, self._rng).tolist()
 
     def report(self, iteration: int, num_silent: int = 0) -> None:
-        """Let all report, but for the last few."""
+        """Report for all workers but the last few."""
         for i, line in enumerate(self.lines[: len(self.lines) - num_silent]):
             line._socket.sendall(self._frame(i, iteration))
 
     def read(self, i: int) -> None:
-        """Read the plan of a worker, which is there."""
+        """Read the plan of a worker, which has arrived."""
         reply = wire.parse_header(self.lines[i].receive(time.monotonic() + WAIT))
         result = wire.decode_body(types().BatchSizeManager.report_result(), reply.body)
         assert result.refused is None, result.refused
@@ -89,7 +89,7 @@ class Rounds:
                 self._selector.register(line._socket, selectors.EVENT_READ, (job, i))
 
     def round(self) -> list[float]:
-        """Let all report and read their plan, and return how many seconds each job took."""
+        """Report and read the plan for all workers, and return the seconds of each job."""
         for job in self._jobs:
             job.prepare()
         started, ended = {}, {}
@@ -109,7 +109,7 @@ class Rounds:
         return [ended[job] - started[job] for job in self._jobs]
 
     def rounds(self, num_rounds: int) -> list[float]:
-        """Return the seconds of all jobs in so many rounds."""
+        """Return the seconds of all jobs in a number of rounds."""
         return [seconds for _ in range(num_rounds) for seconds in self.round()]
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def playing(
         stack.callback(rounds.close)
         rounds.rounds(uncounted)
         yield rounds
-        # Only then: in the middle of a round, what comes back is no answer to leaving.
+        # Only then: in the middle of a round, the next answer is not that to leaving.
         workers.close()
 
 

@@ -1,4 +1,4 @@
-"""All experiments as Markdown, without plots: to be kept beside a project's documents."""
+"""All experiments as Markdown, without plots, for a project's documents."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 @contextmanager
 def memory_group(limit: int, root: Path = _ROOT) -> Iterator[str]:
-    """Make a group whose processes may use so many bytes, files in memory included."""
+    """Make a group that limits the memory of its processes, in bytes, cached files included."""
     try:
         group, file = _make(root)
         try:

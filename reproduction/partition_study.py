@@ -39,7 +39,7 @@ LATE = EVALUATIONS // 5
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """What is trained, by whom, and how long."""
+    """The workload, the workers and the length of the trainings."""
 
     workload: Workload
     batch_sizes: Sequence[int] = DIGITS_SIZES
@@ -86,7 +86,7 @@ class Study:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What came out of one run."""
+    """The figures of one run."""
 
     case: str
     seed: int

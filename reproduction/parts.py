@@ -1,4 +1,4 @@
-"""Parts of an experiment that are finished, kept so that an interrupted run can go on."""
+"""Finished parts of an experiment, kept so that an interrupted run can continue."""
 
 from __future__ import annotations
 

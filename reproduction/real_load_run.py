@@ -1,4 +1,4 @@
-"""Two workers on a core each, and `evenstep load` on both: the processes, and what they tell."""
+"""Two workers on a core each, and `evenstep load` on both: the processes and their output."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ BSP = "bsp"
 NARX = "lb-bsp:proportional,predictor=narx"
 BEST_OF = "lb-bsp:proportional,predictor=best_of"
 CONTENDERS = {BSP: None, NARX: "narx", BEST_OF: "best_of"}
-"""What is compared: the predictor of each; None is plain DDP with equal batches."""
+"""The contenders, by their predictor; None is plain DDP with equal batches."""
 NUM_WORKERS = 2
 TOTAL = 192
 """X: samples in an iteration."""
 KIND = "m4.2xlarge"
 """The kind of instance that Cluster-B has most of: our cores are of one kind, too."""
 _MEMORY_CAP = 0.01
-"""Of the memory that is available: it is c that is to change, and taking memory takes CPU time."""
+"""Of the available memory: only c is to change, and taking memory takes CPU time."""
 _LONGER = 60.0
-"""Seconds that a load would go on by itself, should nobody be left to end it."""
+"""Seconds after which a load ends by itself, if no process is left to end it."""
 _TICK = 0.05
 _GRACE = 10.0
-"""Seconds that a process has to end by itself."""
+"""Seconds that a process has to exit by itself."""
 
 
 def changing_machines() -> list[str]:
@@ -55,7 +55,7 @@ def changing_machines() -> list[str]:
 def run_real_load(
     seconds: float, speedup: float, block: int, progress: Progress
 ) -> dict[str, list[Any]]:
-    """Train under load for so many seconds, and return all rounds, and what each load says.
+    """Train under load for some seconds, and return all rounds, and the summary of each load.
 
     Raises EvenstepError, with the reason, where that cannot be done.
     """
@@ -121,7 +121,7 @@ def _failure(workers: Sequence[_Process]) -> EvenstepError:
 
 
 class _Process:
-    """A module of ours in a process of its own, which is gone when this is left."""
+    """A module of ours in a process of its own, which ends with the context."""
 
     def __init__(self, arguments: Sequence[object], complaints: Path) -> None:
         self._complaints = complaints
@@ -133,7 +133,7 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=file,
                 text=True,
-                # Ctrl-C is ours to hear; and where the kernel shares CPUs between sessions first,
+                # Ctrl-C is for this process; and if the kernel shares CPUs between sessions first,
                 # each worker must count for itself, as each process of a load does.
                 start_new_session=True,
             )
@@ -146,7 +146,7 @@ class _Process:
         self._end()
 
     def tell(self, line: str) -> None:
-        """Write a line to it; one that has ended hears nothing."""
+        """Write a line to it, unless it has ended."""
         try:
             self._pipes[0].write(f"{line}\n")
             self._pipes[0].flush()
@@ -154,11 +154,11 @@ class _Process:
             raise EvenstepError(f"a process ended too early: {self.complaint()}") from None
 
     def read(self) -> str:
-        """Return the next line that it says; nothing if it has ended."""
+        """Return the next line of its output; empty if it has ended."""
         return self._pipes[1].readline().strip()
 
     def has_ended_well(self) -> bool:
-        """Return whether it ended by itself and without complaint; it gets a moment to do so."""
+        """Return whether it exited by itself and without an error, after a moment at most."""
         try:
             return self._process.wait(_GRACE) == 0
         except subprocess.TimeoutExpired:
@@ -187,12 +187,12 @@ class _Process:
             raise EvenstepError(f"a load has no summary: {self.complaint()}") from None
 
     def complaint(self) -> str:
-        """Return the last line of what it wrote to its standard error."""
+        """Return the last line of its standard error."""
         lines = self._complaints.read_text(errors="replace").strip().splitlines()
         return (lines or ["no reason given"])[-1].strip()
 
     def _end(self) -> str:
-        """Return all that it still says until it is gone."""
+        """Return the rest of its output, until it ends."""
         try:
             return self._process.communicate(timeout=_GRACE)[0]
         except subprocess.TimeoutExpired:

@@ -3,9 +3,9 @@
     python -m reproduction.real_load_worker WORKER CORE FOLDER BLOCK
 
 Two of them train together over the loopback interface, each on a core of its own. A worker says
-`ready` when every model has been trained a little, and is told on its standard input for how many
-seconds to go on. Worker 0 prints every round, one block of BLOCK iterations of each contender, as
-a line of JSON.
+`ready` when every model has been trained a little, and reads from its standard input for how many
+seconds to continue. Worker 0 prints every round, one block of BLOCK iterations of each contender,
+as a line of JSON.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from evenstep.simulator.workloads.digits import digits, digits_net
 from reproduction.real_load_run import CONTENDERS, NUM_WORKERS, TOTAL
 
 WIDTH = 48
-"""Of the net: so wide that an exchange of its gradients is small beside their computation."""
+"""Of the net: so wide that an exchange of its gradients is short against their computation."""
 _WARM_UP = 4
-"""Iterations of each contender before the load; DDP arranges its buckets anew in the second."""
+"""Iterations of each contender before the load; DDP rearranges its buckets in the second."""
 _TIMEOUT = timedelta(seconds=60)
 
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 class Contender:
-    """A training that goes on block by block: plain DDP, or balanced with a predictor."""
+    """A training in blocks: plain DDP, or balanced with a predictor."""
 
     def __init__(self, predictor: str | None, samples: TensorDataset) -> None:
         self._model = DistributedDataParallel(digits_net(width=WIDTH))
@@ -104,7 +104,7 @@ def rounds(
     """Yield what each contender did in every round, until the time is over on worker 0.
 
     There are at least two, as the first is to warm up. Every other one goes through them
-    backwards, so that who comes after whom favours nobody.
+    backwards, so that the order favours none of them.
     """
     begun = time.perf_counter()
     names = list(contenders)
@@ -140,8 +140,8 @@ def _tell_all(values: list[float]) -> list[list[float]]:
     own = torch.tensor(values, dtype=torch.float64)
     everybodys = [torch.empty_like(own) for _ in range(NUM_WORKERS)]
     dist.all_gather(everybodys, own)
-    told: list[list[float]] = torch.stack(everybodys, dim=1).tolist()
-    return told
+    values: list[list[float]] = torch.stack(everybodys, dim=1).tolist()
+    return values
 
 
 def _plain_loader(samples: TensorDataset) -> DataLoader[Any]:

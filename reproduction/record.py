@@ -1,4 +1,4 @@
-"""Records: the result of an experiment with where it came from, one JSON file each."""
+"""Records: the result of an experiment with its provenance, one JSON file each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from reproduction.result import Result, check_kind
 
 @dataclass(frozen=True)
 class Record:
-    """A result, and what somebody needs to make it again."""
+    """A result, and everything needed to make it again."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class Record:
     load: Sequence[float] = ()
     """The machine's load average at the start and at the end, where it has one."""
     commit: str = ""
-    """Which source it was, where it ran from a git checkout."""
+    """The commit, where it ran from a git checkout."""
 
     def __post_init__(self) -> None:
         check_kind(self.name, self.kind)
@@ -95,7 +95,7 @@ def make_record(
 
 
 def made_with(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
-    """Return what a result depends on besides its seeds: the data of these names, among others."""
+    """Return all that a result depends on but its seeds: the data of these names, among others."""
     taken = settings.taken(names)
     data = {name: what for name, what in settings.data.contents.items() if name in taken}
     return {"quick": settings.quick, "data": data, "version": __version__}
@@ -112,12 +112,12 @@ def command_of(name: str, settings: Settings) -> str:
 
 
 def record_file(folder: Path, name: str) -> Path:
-    """Return where the record of an experiment is."""
+    """Return the path of an experiment's record."""
     return folder / f"{name}.json"
 
 
 def save_record(folder: Path, record: Record) -> None:
-    """Write a record to its file in the folder; whole, or not at all."""
+    """Write a record to its file in the folder, atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record.as_json(), indent=1, allow_nan=False)
     replace_file(record_file(folder, record.name), text.encode())

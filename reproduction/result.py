@@ -1,4 +1,4 @@
-"""What comes out of an experiment: tables, plots and claims, each with what its figures are."""
+"""The result of an experiment: tables, plots and claims, each with the kind of its figures."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KINDS = {
     "emulated": "emulated: real processes that were slowed down on purpose",
     "published": "measured by others, on their machines",
 }
-"""What figures are: whatever is shown is labelled with it."""
+"""The kinds of figures; everything shown is labelled with its kind."""
 REAL = {"measured", "emulated"}
-"""Of these: what a busy machine changes."""
+"""The kinds that a busy machine changes."""
 
 PAPER = ", paper"
-"""What the column of the paper's figures is called, behind the name of ours."""
+"""The suffix of the column with the paper's figures."""
 
 Row = Mapping[str, Any]
 
@@ -77,14 +77,14 @@ class Plot:
     title: str
     kind: str
     x: str
-    """What goes along, with its unit."""
+    """The quantity along x, with its unit."""
     y: str
     curves: Sequence[Curve]
     bars: bool = False
     log: bool = False
     """Whether both axes grow by factors."""
     marks: Sequence[tuple[float, str]] = ()
-    """Places along x where something happens."""
+    """Values of x at which something changes."""
 
     def __post_init__(self) -> None:
         check_kind(self.title, self.kind)
@@ -92,14 +92,14 @@ class Plot:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence that is true or false of the figures beside it."""
+    """A sentence that is true or false of the figures shown with it."""
 
     name: str
     """For tests."""
     text: str
     holds: bool
     of: str = "paper"
-    """Who says so: `paper`, or `evenstep`."""
+    """Its source: `paper`, or `evenstep`."""
     why: str = ""
     """Where it does not hold: the reason, or the conditions under which it does."""
 
@@ -111,7 +111,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """What came out of an experiment; `skipped` or `failed` say why nothing did."""
+    """The result of an experiment; `skipped` or `failed` give the reason if there is none."""
 
     tables: Sequence[Table] = ()
     plots: Sequence[Plot] = ()
@@ -126,7 +126,7 @@ class Result:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing came out, so that it is worth another try."""
+        """Whether there is no result, so that another attempt makes sense."""
         return bool(self.skipped or self.failed)
 
     def claim(self, name: str) -> Claim:
@@ -135,7 +135,7 @@ class Result:
 
     @property
     def kinds(self) -> list[str]:
-        """What its figures are, in the order in which they are shown."""
+        """The kinds of its figures, in the order in which they are shown."""
         kinds = [table.kind for table in self.tables] + [plot.kind for plot in self.plots]
         return list(dict.fromkeys(kinds))
 

@@ -1,4 +1,4 @@
-"""Running experiments: each once, unless that is forgotten, and each kept when it is done."""
+"""Runs experiments, each once, and keeps their results."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def finished(experiment: Experiment, settings: Settings, out: Path) -> Record | 
 
 
 def run(experiment: Experiment, settings: Settings, out: Path, progress: Progress) -> Record:
-    """Make an experiment, or take what is finished; record and pictures are in the folder then."""
+    """Make an experiment, or take its finished record; then record and plots are in the folder."""
     record = finished(experiment, settings, out) or _make(experiment, settings, out, progress)
     draw_missing(record, out)
     return record
 
 
 def draw_missing(record: Record, out: Path) -> None:
-    """Draw the pictures of a record that are not in the folder, where matplotlib is installed."""
+    """Draw the plots of a record that are missing in the folder, if matplotlib is installed."""
     with contextlib.suppress(ModuleNotFoundError):
         save_pictures(out, record.name, record.result.plots)
 
@@ -73,11 +73,11 @@ def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progr
     num_taken = len(parts.taken) + len(trainings.taken)
     record = make_record(experiment, settings, start, num_taken, result)
     for picture in out.glob(f"{record.name}-[0-9]*.svg"):
-        # Before there are other figures: whatever is there afterwards shows these.
+        # Before the new record: pictures that are there afterwards must show its figures.
         picture.unlink()
     save_record(out, record)
     if not result.failed:
-        # Whoever tries again goes on with its parts.
+        # Its parts stay, and the next attempt continues from them.
         _remove(folder, out)
     return record
 
@@ -85,7 +85,7 @@ def _make(experiment: Experiment, settings: Settings, out: Path, progress: Progr
 def forget(experiments: Sequence[Experiment], settings: Settings, out: Path) -> None:
     """Remove what these experiments have kept with these settings: records, parts, trainings.
 
-    All at once, before the first of them is made anew: if that is interrupted, it can go on.
+    All at once, before the first of them is made again: an interrupted run can then continue.
     """
     for experiment in experiments:
         if finished(experiment, settings, out) is not None:
@@ -128,7 +128,7 @@ def _result(experiment: Experiment, settings: Settings, progress: Progress) -> R
             raise
         return Result(skipped=f"{package} is not installed")
     except EvenstepError as error:
-        # Others may do without what this one was given.
+        # Other experiments may not use the data given for this one.
         return Result(failed=str(error))
 
 

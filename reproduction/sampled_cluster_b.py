@@ -28,7 +28,7 @@ CAPACITIES = {
 """Instance type: CPU and memory of the machines that it stands for; the largest machine has 1."""
 _NUM_SLOTS = round(HOUR / LEVEL)
 _LEAST = 0.01
-"""What is left of a machine at least: a worker that got nothing would never finish."""
+"""The least share left of a machine: a worker with nothing would never finish."""
 
 
 def draw_cluster(path: Path, seed: int) -> Cluster:

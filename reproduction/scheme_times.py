@@ -18,7 +18,7 @@ from reproduction.window import Window
 
 @dataclass(frozen=True)
 class Timed:
-    """What one scheme did with one seed in a window."""
+    """The updates of one scheme with one seed in a window."""
 
     updates: float
     per_update: float
@@ -32,7 +32,7 @@ Times = Mapping[str, Sequence[Timed]]
 def window_after(
     comparison: Comparison, scheme: str, iterations: int, seeds: Sequence[int], seconds: float
 ) -> Window:
-    """Return a window that begins, in whole minutes, when a scheme has made so many iterations."""
+    """Return a window that begins, in whole minutes, after some iterations of a scheme."""
     _, contender = parse_scheme_specs(scheme)
     learning = replace(comparison, iterations=iterations)
     last = max(learning.run(contender, seed, lambda progress: None).time for seed in seeds)

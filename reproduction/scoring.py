@@ -21,17 +21,17 @@ from evenstep.simulator.engine.virtual import SizeSource, VirtualEngine
 from reproduction.window import Window
 
 State = Mapping[str, NDArray[Any]]
-"""What a predictor has learned."""
+"""The learned state of a predictor."""
 
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """What a predictor reached in a window."""
+    """The figures of a predictor in a window."""
 
     rmse: float
     """Mean over workers, in samples per second."""
     noise: float
-    """The RMSE of who knows all but the noise."""
+    """The RMSE of a predictor that knows all but the noise."""
     per_update: float
     """Seconds."""
     predicted: Floats
@@ -66,7 +66,7 @@ class Scorer:
             for known in (np.array(predicted), without_noise)
         )
         assert rmse is not None, "proportional predicts"
-        assert noise is not None, "somebody has samples"
+        assert noise is not None, "a worker has samples"
         return Scored(
             rmse,
             noise,
@@ -83,7 +83,7 @@ class Scorer:
 
     @cached_property
     def oracle(self) -> float:
-        """The same of who knows the coming iteration's times."""
+        """The same of the oracle, which knows the times of the coming iteration."""
         return self._per_update(list(self._run(Setup(ORACLE).planner(self.cluster))))
 
     def _run(self, planner: SizeSource) -> Iterator[Iteration]:

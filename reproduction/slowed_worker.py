@@ -1,8 +1,8 @@
-"""A worker to slow down: gradients of a linear model on rows of a file that is mapped into memory.
+"""A worker to be slowed down: gradients of a linear model on the rows of a memory-mapped file.
 
     python -m reproduction.slowed_worker GROUP FILE FEATURES PASSES SECONDS
 
-It joins the control group, computes for so many seconds, and prints its samples per second.
+It joins the control group, computes for SECONDS, and prints its samples per second.
 Nothing but numpy is loaded, so that a limit of memory is a matter of the file.
 """
 
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def speed(path: str, num_features: int, passes: int, seconds: float) -> float:
-    """Return how many samples per second a worker does, with so many passes over each batch."""
+    """Return the samples per second of a worker that makes some passes over each batch."""
     rows = np.memmap(path, dtype=np.float32, mode="r").reshape(-1, num_features)
     # Every page once: where memory suffices, all of them are there when counting begins.
     rows.reshape(-1)[:: 4096 // rows.itemsize].sum()

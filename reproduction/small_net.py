@@ -1,4 +1,4 @@
-"""A small convolutional net on CIFAR-10, for what has to be trained many times."""
+"""A small convolutional net on CIFAR-10, for experiments that train many times."""
 
 from __future__ import annotations
 

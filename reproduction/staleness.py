@@ -1,4 +1,4 @@
-"""What staleness costs under several conditions: updates of ASP and SSP over BSP's."""
+"""The cost of staleness under several conditions: updates of ASP and SSP over BSP's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reproduction.training import Runs, over
 from reproduction.wording import cell
 
 MORE = 1.1
-"""Who needs more than so many times BSP's updates needs more of them."""
+"""A scheme needs more updates than BSP if it needs more than this many times as many."""
 UP_TO = {ASP: "up to 4.76", SSP: "up to 2.05"}
 """The paper's updates over BSP's."""
 

@@ -81,7 +81,7 @@ def _quarters(num_workers: int, model: str, scheme: str, seed: int, updates: int
 
 
 def steady_state_table(made: SteadyState) -> Table:
-    """Show what each scheme takes per update, on the cluster of 16."""
+    """Show the time per update of each scheme, on the cluster of 16."""
     return Table(
         f"Time per update once batch sizes have settled, {ALL} workers",
         "virtual",

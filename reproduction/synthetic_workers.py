@@ -1,4 +1,4 @@
-"""What workers are played to be where a manager is timed: c5.2xlarge that train ResNet-32."""
+"""The workers simulated to time a manager: c5.2xlarge instances that train ResNet-32."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _WIDTH = 160
 
 
 class Display:
-    """Shows how far it is, on a terminal, and everywhere a line for each that has ended."""
+    """Shows progress on a terminal, and everywhere a line for each experiment that has ended."""
 
     def __init__(self, bars: Progress, num_experiments: int, quiet: bool) -> None:
         self._bars, self._quiet = bars, quiet
@@ -31,7 +31,7 @@ class Display:
         self._one = bars.add_task("", total=1.0)
 
     def begin(self, name: str) -> Tell:
-        """Return what is to be told how far an experiment is."""
+        """Return the progress function of an experiment."""
         self._bars.reset(self._one, description=name)
 
         def tell(share: float, what: str) -> None:
@@ -41,7 +41,7 @@ class Display:
         return tell
 
     def end(self, record: Record, was_finished: bool) -> None:
-        """Note that an experiment has ended, or that its result was there already."""
+        """Show that an experiment has ended, or that its result was kept already."""
         self._bars.advance(self._all)
         if not self._quiet:
             said = reason(record.result) or tally(record)

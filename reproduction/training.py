@@ -19,7 +19,7 @@ from reproduction.parts import Parts
 
 @dataclass(frozen=True)
 class Trained:
-    """What one scheme reached with one seed; its curve is empty where only times were asked for."""
+    """The training of one scheme with one seed; its curve is empty if only times were needed."""
 
     per_update: float
     """Seconds per gradient that the server received."""
@@ -68,14 +68,14 @@ def train(
             f"{what}/{label}/{seed}/{_digest(comparison)}",
             partial(_train, comparison, contenders[label], seed, tell),
         )
-        # JSON has no infinity, which is the loss of a model that ran away.
+        # JSON has no infinity, which is the loss of a model that diverged.
         loss = [np.inf if value is None else value for value in made["loss"]]
         runs[label].append(Trained(**{**made, "loss": loss}))
     return runs
 
 
 def _digest(comparison: Comparison) -> str:
-    """Return a short name for all that a training depends on besides scheme and seed."""
+    """Return a short name for all settings of a training but scheme and seed."""
     workload = comparison.workload and comparison.workload.name
     how = {**vars(comparison), "workload": workload, "engine": comparison.engine.clock}
     return hashlib.sha256(repr(how).encode()).hexdigest()[:12]
@@ -95,7 +95,7 @@ def _train(
 
 
 def _trained(figures: ComparisonFigures, num_workers: int) -> Trained:
-    # A model that ran away has neither accuracy nor loss; it tells nothing right.
+    # A model that diverged has neither accuracy nor loss; it classifies nothing correctly.
     curve = figures.curve
     return Trained(
         figures.per_update_time,
@@ -124,7 +124,7 @@ def over(runs: Runs, base: str, figure: str, target: float = 1.0) -> dict[str, f
 
 
 def missed(runs: Runs, labels: Iterable[str], target: float) -> list[str]:
-    """Return who does not reach the target, in the median over seeds."""
+    """Return the schemes that miss the target, in the median over seeds."""
     times = {
         label: [_figure(trained, "time", target) for trained in runs[label]] for label in labels
     }
@@ -137,7 +137,7 @@ def _figure(trained: Trained, figure: str, target: float) -> float | None:
     found = trained.reached(target)
     if found is None:
         return None
-    # Before the first update everybody is at zero; one update is the least that has a ratio.
+    # Before the first update all are at zero; one update is the least that has a ratio.
     return max(found[0], 1) if figure == "updates" else found[1]
 
 

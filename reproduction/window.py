@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Window:
-    """From `start` to before `end`; what is before is for learning.
+    """From `start` to before `end`; predictors learn before it.
 
     >>> Window(10, 20).per_update([4.0, 9.0, 14.0, 19.0, 24.0])
     5.0
@@ -30,7 +30,7 @@ class Window:
 
     @classmethod
     def after(cls, second: float, length: float) -> Window:
-        """Return so many seconds from the next whole minute on.
+        """Return a window of some seconds from the next whole minute on.
 
         >>> Window.after(70.5, 300)
         Window(start=120.0, end=420.0, unit='second')

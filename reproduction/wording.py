@@ -1,4 +1,4 @@
-"""How results are put into words, wherever they are shown: page, Markdown, terminal."""
+"""Puts results into words, for page, Markdown and terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tally(record: Record) -> str:
 
 
 def reason(result: Result) -> str:
-    """Return why nothing came out, if nothing did.
+    """Return why there is no result, if there is none.
 
     >>> reason(Result(failed="url.svm: must be text"))
     'Failed: url.svm: must be text'
@@ -40,7 +40,7 @@ def kinds_in_words(kinds: Iterable[str]) -> str:
 
 
 def about(record: Record) -> str:
-    """Return how somebody makes it again: command, seeds, date, machine, version and data.
+    """Return how to make it again: command, seeds, date, machine, version and data.
 
     How busy the machine was is said of what was measured on it.
     """

@@ -91,7 +91,7 @@ def cluster_a(latencies: Iterable[dict[str, str]]) -> Iterator[tuple[object, ...
             for gpu in GPUS
         }
         largest = max(curves["M60"])
-        # Where even the M60 was not short of memory, nobody is known to be.
+        # Where even the M60 had enough memory, no GPU is known to lack it.
         cap = largest if largest == LARGEST else largest * K520_MEMORY_OVER_M60
         curves["K520"] = {
             size: K520_OVER_K80 * time for size, time in curves["K80"].items() if size <= cap

@@ -1,6 +1,6 @@
-"""Records, interfaces, exact split, planner and session: pure, and numpy only.
+"""The core: records, interfaces, exact split, planner and session. Pure, and numpy only.
 
-The records and interfaces that everything else works with are imported from here.
+All other packages import the records and interfaces from here.
 """
 
 from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, frozen, require

@@ -1,10 +1,10 @@
 """Agreements: which plan all workers use in an iteration, where no gradient exchange decides it.
 
-Every member says the number of the newest plan that it holds; the smallest of them is the plan that
-everybody holds. An agreement has one outcome, which never changes: a number, or that it failed. It
-fails for all as soon as it fails for one, and a failed one means: go on with the last common plan.
-A member that has gone on to a later iteration without it will not say anything more: it has failed.
-So has one in which a member has spoken that is gone, or comes anew: it will not hear the outcome.
+Every member says the number of the newest plan that it holds; the smallest of these numbers is the
+plan that all members hold. An agreement has one outcome, which never changes: a number, or failure.
+It fails for all members as soon as it fails for one, and then all keep the last common plan. It
+fails when a member reaches a later iteration without having said its number, and when a member that
+has said its number leaves or joins again, because that member will not learn the outcome.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 KEPT_OUTCOMES = 8
-"""Outcomes that can still be asked for; whoever asks for an older one is told that it failed."""
+"""Outcomes that can still be asked for; an older one is answered as failed."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ class Agreements:
             self._said.setdefault(iteration, {})[worker] = number
 
     def go_on(self, worker: str, iteration: int) -> None:
-        """Note that a worker is at an iteration, and does without the agreements before it."""
+        """Record that a worker is at an iteration, and takes no part in earlier agreements."""
         self._at[worker] = iteration
 
     def forget(self, worker: str) -> None:
-        """Forget where a worker was that comes, or is gone; what it waited for has failed."""
+        """Forget the position of a worker that joins or leaves; agreements it was part of fail."""
         self._at.pop(worker, None)
         for iteration in [k for k, said in self._said.items() if worker in said]:
             self._end(iteration, FAILED)
 
     def settle(self, members: Iterable[str]) -> None:
-        """End the agreements in which every member has said its number, or one never will."""
+        """End the agreements in which all members have said their number, or one never will."""
         if not self._said:
             return
         members = list(members)
@@ -76,7 +76,7 @@ class Agreements:
                 self._end(iteration, FAILED)
 
     def fail(self, iteration: int) -> None:
-        """Give up an agreement, for everybody, unless it has ended already."""
+        """Fail an agreement for all members, unless it has ended already."""
         if self.outcome(iteration) is None:
             self._end(iteration, FAILED)
 

@@ -1,4 +1,4 @@
-"""Archives: arrays in one file that is whole or not there, and that shows when it is damaged.
+"""Archives: arrays in one file, written atomically and protected by a checksum.
 
 A file is an .npz archive without pickles, with a checksum over everything else in it.
 """
@@ -21,7 +21,7 @@ from evenstep.errors import StateFileError
 
 
 def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays in one go: a reader, or a crash, sees the old file or the new one."""
+    """Write arrays atomically: after a crash there is the old file or the new one."""
     content = io.BytesIO()
     np.savez(content, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
     replace_file(path, content.getvalue())
@@ -36,8 +36,8 @@ def parse_archive(content: bytes, what: str, version: int, parts: Sequence[str])
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except Exception as error:
-        # A file that was cut, changed, or never one of ours makes the readers of zip and npy
-        # raise almost anything.
+        # The readers of zip and npy raise almost any error for a truncated, changed or foreign
+        # file.
         raise StateFileError(f"not a file of {what}, or a damaged one: {error}") from error
     for name in ("format", "checksum", *parts):
         if name not in arrays:
@@ -60,7 +60,7 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file in one go: a reader, or a crash, sees the old one or the new one."""
+    """Write a file atomically: after a crash there is the old one or the new one."""
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with scratch.open("xb") as file:

@@ -1,4 +1,4 @@
-"""The array types of the core, and checks of values that come from outside."""
+"""The array types of the core, and checks of values from outside."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def as_ints(values: ArrayLike) -> Ints:
 
 
 def frozen(values: ArrayLike) -> Ints:
-    """Return a read-only copy of integers, safe to hand to anybody."""
+    """Return a read-only copy of integers, safe to share."""
     copy: Ints = np.array(values, dtype=np.int64)
     copy.setflags(write=False)
     return copy

@@ -1,6 +1,6 @@
-"""What a coordinator is: how a worker trades its report for a plan.
+"""The interface of coordinators, which answer a worker's report with a plan.
 
-`InProcessCoordinator` is the one for workers that are threads of one process.
+`InProcessCoordinator` implements it for workers that are threads of one process.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from evenstep.errors import Unplanned
 
 
 class Coordinator(Protocol):
-    """Turns the reports of all workers into plans, wherever that is done."""
+    """Turns the reports of all workers into plans, in this process or another."""
 
     def boundary(self, report: Report) -> Plan:
-        """Hand in a worker's report and return the plan of the iteration about to start."""
+        """Report for a worker and return the plan of the iteration about to start."""
         ...
 
 
 class JobSettings(Protocol):
-    """What the plans of a job are made by, for all of its workers."""
+    """The settings by which the plans of a job are made, the same for all of its workers."""
 
     @property
     def workers(self) -> int: ...
@@ -47,9 +47,9 @@ class JobSettings(Protocol):
 
 @runtime_checkable
 class JobCoordinator(Protocol):
-    """The coordinator of one worker of a job, whose plans come from afar and may fail to come.
+    """The coordinator of one worker of a job, whose plans come over a network that may fail.
 
-    It holds the last plans that came, so that all workers can use one that all of them hold.
+    It keeps the last plans received, so that all workers can use one that all of them hold.
     """
 
     @property
@@ -77,30 +77,30 @@ class JobCoordinator(Protocol):
 
     @property
     def agrees(self) -> bool:
-        """Whether `boundary` also agrees with the other workers by itself."""
+        """Whether `boundary` also agrees with the other workers on the plan."""
         ...
 
     @property
     def timeout(self) -> float:
-        """Seconds that `boundary` waits, if nothing else is said."""
+        """Seconds that `boundary` waits by default."""
         ...
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """The last plans that came, the newest first."""
+        """The last plans received, the newest first."""
         ...
 
     def boundary(self, report: Report, timeout: float | None = None) -> Plan:
-        """Hand in a worker's report; return the newest plan, or raise where there is none."""
+        """Send the worker's report; return the newest plan, or raise where there is none."""
         ...
 
     def use(self, held: Held | None) -> Plan:
-        """Take note of the plan that is used from now on."""
+        """Record the plan that is used from now on."""
         ...
 
 
 class InProcessCoordinator:
-    """Lets threads trade reports for plans; everybody waits until everybody has reported."""
+    """Answers the reports of threads with plans; all of them wait until all have reported."""
 
     def __init__(self, session: Session, timeout: float = 60.0) -> None:
         self._session = session
@@ -108,7 +108,7 @@ class InProcessCoordinator:
         self._changed = threading.Condition()
 
     def boundary(self, report: Report) -> Plan:
-        """Hand in a report and wait for the plan, at most `timeout` seconds."""
+        """Take a report and wait for the plan, at most `timeout` seconds."""
         with self._changed:
             self._session.report(report)
             self._changed.notify_all()
@@ -128,7 +128,7 @@ class InProcessCoordinator:
             return self._session.join(worker)
 
     def leave(self, worker: str) -> None:
-        """Let a worker go, and the others no longer wait for it."""
+        """Remove a worker; the others no longer wait for it."""
         with self._changed:
             self._session.leave(worker)
             self._changed.notify_all()

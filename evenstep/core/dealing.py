@@ -2,14 +2,15 @@
 
 The samples of iteration k are the k-th slice of one order of the whole data set, the same for every
 plan: balancing only deals that slice out differently. Each worker has a home block, its even
-share of the slice; a small batch is a prefix of it, a large one is all of it and then what others
-leave. So a small change of sizes moves few samples between workers, and what a loader fetched
-ahead stays useful.
+share of the slice; a small batch is a prefix of it, a large one is all of it and then samples that
+others leave. So a small change of sizes moves few samples between workers, and samples that a
+loader fetched ahead stay useful.
 
-An iteration processes the samples that plain BSP would; who gets which of them follows their
-counts, so that each worker's count comes as near to its share of the plan as samples allow. A slice
-is cut into one piece per worker, in which a small change of the plan moves few samples. What does
-not fit into a worker's share, the smallest samples of its piece, makes up what others lack.
+Samples can also be dealt by their counts (of tokens, say), so that each worker's count comes as
+near to its share of the plan as the samples allow; an iteration still processes the samples that
+plain BSP would. A slice is cut into one piece per worker, so that a small change of the plan moves
+few samples. The samples that do not fit into a worker's share, the smallest of its piece, go to
+workers that lack some.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def deal(samples: Ints, sizes: Ints, worker: int) -> Ints:
     wanted = sizes - kept
     if wanted[worker] == 0:
         return own
-    # What all workers leave, end to end; takers are served in their order.
+    # The samples that all workers leave, end to end; takers are served in their order.
     offset = int(wanted[:worker].sum())
     left = np.concatenate(
         [samples[s + k : s + h] for s, k, h in zip(starts, kept, homes, strict=True)]
@@ -102,9 +103,9 @@ def home_of(samples: Ints, num_workers: int, worker: int) -> Ints:
 
 
 def borrow(samples: Ints, num_workers: int, worker: int, min_trainable: int) -> Ints:
-    """Return what a worker without samples runs, at weight 0: as few of a slice as it can run.
+    """Return the samples that a worker without any runs at weight 0: as few as it can train on.
 
-    >>> borrow(np.arange(8), num_workers=4, worker=2, fewest=1)
+    >>> borrow(np.arange(8), num_workers=4, worker=2, min_trainable=1)
     array([4])
     """
     home = home_of(samples, num_workers, worker)
@@ -121,8 +122,8 @@ def _homes(count: int, num_workers: int) -> tuple[Ints, Ints]:
 def deal_by_counts(counts: Ints, sizes: Ints, minimum: int = 1) -> Ints:
     """Return which worker gets each sample of a slice.
 
-    A worker's share of the slice's count is its planned size over all sizes. Who is planned any
-    samples gets the minimum, at least one; who is planned none gets none.
+    A worker's share of the slice's count is its planned size over all sizes. A worker with planned
+    samples gets the minimum, at least one; a worker without any gets none.
 
     >>> deal_by_counts(np.array([8, 1, 1, 2, 3, 1]), np.array([3, 3]))
     array([0, 1, 1, 1, 1, 1])
@@ -136,7 +137,7 @@ def deal_by_counts(counts: Ints, sizes: Ints, minimum: int = 1) -> Ints:
     num_missing = sum(missing)
     homes = _home_pieces(counts, sizes).tolist()
     owners = np.empty(len(counts), dtype=np.int64)
-    # Largest first, so that what does not fit in the end is small.
+    # Largest first, so that the samples that do not fit in the end are small.
     for i, sample in enumerate(np.argsort(-counts, kind="stable").tolist()):
         worker = homes[sample]
         if len(owners) - i == num_missing:

@@ -1,4 +1,4 @@
-"""One process to a folder: a lock that goes with the process that holds it, however it ends."""
+"""A lock that keeps a folder to one process, and is released when that process ends."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The gradient weight: what makes a mean over workers the mean over samples (section 3.4)."""
+"""The gradient weight turns a mean over workers into the mean over samples (section 3.4)."""
 
 from __future__ import annotations
 
 
 def gradient_weight(batch_size: int, total: int, num_workers: int = 1) -> float:
-    """Return the factor of a worker's mean gradient; 0 where nobody has samples.
+    """Return the factor of a worker's mean gradient; 0 where no worker has samples.
 
     Before gradients are summed over the workers it is ``x_i / X``; before a mean over `num_workers`
     workers it is ``n x_i / X``, as the paper has it.

@@ -1,15 +1,15 @@
 """Plans that a worker holds, and the newest one that all workers hold.
 
 A worker keeps the newest few plans. Where an exchange carries what the workers hold, every worker
-marks its plans, all workers see all marks, and each picks the newest plan whose mark everybody has
-shown. That all hold a plan of one number would not be enough: a manager that lost its memory may
-have given the number twice. So a mark is made of the number and the sizes. Where there is no common
-plan, every worker sees that too, and keeps the plan in use.
+marks its plans, all workers see all marks, and each picks the newest plan whose mark all have
+shown. Comparing plan numbers would not be enough: a manager that lost its memory may have given a
+number twice. So a mark is made of the number and the sizes. Where there is no common plan, every
+worker sees that too, and keeps the plan in use.
 
 A mark has 24 bits, as many as a float32 keeps exactly, however large the number. Five of them are
-the number's last, so that plans whose numbers are near cannot be mistaken for each other; the rest
-is a hash, which takes two plans of one number for the same once in half a million such cases. That
-would not go unnoticed: the digest of the plan used travels with the next report.
+the last bits of the number, so that plans with near numbers cannot be mistaken for each other; the
+rest is a hash, which takes two plans of one number for the same once in half a million such cases.
+Even that is detected: the digest of the plan used travels with the next report.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from evenstep.errors import OutOfTurn
 KEPT = 8
 """Plans that a worker keeps."""
 NO_PLAN = -1.0
-"""The mark of a place where there is no plan."""
+"""The mark in a column without a plan."""
 _NUMBER_BITS, _HASH_BITS = 5, 19
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A plan, and the workers that it is for."""
+    """A plan and its workers."""
 
     plan: Plan
     workers: tuple[str, ...]
 
     def size_of(self, worker: str) -> int:
-        """Return the batch size of a worker; 0 where the plan is not for it."""
+        """Return the batch size of a worker; 0 if it is not in the plan."""
         if worker not in self.workers:
             return 0
         return int(self.plan.sizes[self.workers.index(worker)])
 
 
 class Holding:
-    """The newest plans that a worker has got."""
+    """The newest plans that a worker has received."""
 
     def __init__(self) -> None:
         self._held: dict[int, Held] = {}
@@ -62,14 +62,14 @@ class Holding:
 
     @property
     def all(self) -> tuple[Held, ...]:
-        """What is held, the newest first."""
+        """All plans held, the newest first."""
         held = self._held
         return tuple(held[number] for number in sorted(held, reverse=True))
 
     def keep(self, held: Held) -> None:
         """Keep a plan, and forget the oldest."""
         both = {**self._held, held.plan.number: held}
-        # In one go: another thread may be looking.
+        # One assignment: another thread may be reading.
         self._held = {number: both[number] for number in sorted(both)[-KEPT:]}
 
     def numbered(self, number: int) -> Held:
@@ -82,9 +82,9 @@ class Holding:
 
 
 def mark_of(plan: Plan, workers: Sequence[str] = ()) -> int:
-    """Return the mark of a plan: the end of its number, and a hash of all that it says.
+    """Return the mark of a plan: the end of its number, and a hash of its number and sizes.
 
-    The names of its workers belong to it where members come and go.
+    The names of its workers are hashed too where membership can change.
 
     >>> plan = Plan(number=2**40 + 3, iteration=9, sizes=np.array([8, 24]))
     >>> mark_of(plan) >> 19, mark_of(plan) < 2**24
@@ -123,9 +123,9 @@ class CommonPlan:
     """The plan that this worker uses in common with all others, decided by the marks of all.
 
     In every iteration each worker calls `show`, all workers exchange what that returned, and each
-    calls `choose` with the rows of all. They all choose the newest plan that everybody has shown.
-    Where there is none they keep the plan in use, which the rows show too. A worker that holds no
-    plan, or was away and has another one in use than most, holds up nobody, and gets none.
+    calls `choose` with the rows of all. They all choose the newest plan that all have shown. Where
+    there is none they keep the plan in use, which the rows show too. A worker that holds no plan,
+    or was away and uses another plan than most, does not delay the others, and gets none.
 
     >>> old, new = (Held(Plan(n, 0, np.array([4, 4])), ("a", "b")) for n in (6, 7))
     >>> a, b = CommonPlan(), CommonPlan()
@@ -143,7 +143,7 @@ class CommonPlan:
 
     def show(self, held: Sequence[Held]) -> NDArray[np.float32]:
         """Return the mark of the plan in use, then those of the plans held, the newest first."""
-        # What was shown is kept until it is decided, however many plans come meanwhile.
+        # The plans shown are kept until `choose`, however many plans arrive meanwhile.
         self._shown = tuple(held[:KEPT])
         marks = np.full(self.width, NO_PLAN, dtype=np.float32)
         if self._in_use is not None:
@@ -156,7 +156,7 @@ class CommonPlan:
         marks = np.asarray(rows, dtype=np.float32).reshape(-1, self.width)
         marks = marks[np.any(marks != NO_PLAN, axis=1)]
         shown = self._shown if self._in_use is None else (*self._shown, self._in_use)
-        # Also where a number was given twice, all workers try plans in the same order.
+        # All workers try plans in the same order, even if a number was given twice.
         for held in sorted(shown, key=lambda one: (-one.plan.number, _mark_of(one))):
             if np.all(np.any(marks == np.float32(_mark_of(held)), axis=1)):
                 self._in_use = held
@@ -164,7 +164,7 @@ class CommonPlan:
         return self._in_use if self._is_in_use_by_most(marks[:, 0]) else None
 
     def _is_in_use_by_most(self, in_use: NDArray[np.float32]) -> bool:
-        """Whether this worker's plan in use is that of most: one that was away may have another."""
+        """Whether most workers use this worker's plan: one that was away may use another."""
         known, counts = np.unique(in_use[in_use != NO_PLAN], return_counts=True)
         if self._in_use is None or not len(known):
             return False

@@ -1,6 +1,6 @@
-"""Metrics: what a run reached, from arrays with one row per iteration.
+"""Metrics of a run, from arrays with one row per iteration.
 
-Shares are fractions (0.012, not 1.2). What never happened is None.
+Shares are fractions (0.012, not 1.2). A metric is None if the event never happened.
 """
 
 from __future__ import annotations

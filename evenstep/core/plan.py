@@ -1,4 +1,4 @@
-"""Plans: the batch sizes of all workers, numbered, and what else the policy has to say."""
+"""Plans: the batch sizes of all workers, numbered, with the policy's reason and advice."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from evenstep.core.arrays import Floats, Ints, frozen
 
 @dataclass(frozen=True)
 class Advice:
-    """Something that only a person, or an edge that a person allowed to, can act on."""
+    """An action that a person, or code that a person has permitted, has to take."""
 
     worker: int
-    """Position of the worker that it is about."""
+    """Position of the worker concerned."""
     predicted_time: float | None
-    """Predicted iteration time, in seconds, if it is followed; None where nobody can tell."""
+    """Predicted iteration time, in seconds, if it is followed; None where unknown."""
     kind: str = "remove"
     """What to do with the worker: remove it from the job."""
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a policy answers at a boundary."""
+    """The answer of a policy at a boundary."""
 
     sizes: Ints
     """The batch sizes to use."""

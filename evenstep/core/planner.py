@@ -1,4 +1,4 @@
-"""The planner: reports -> predict -> plan. Where the stages meet."""
+"""The planner turns reports into plans: check, learn, predict, plan, number."""
 
 from __future__ import annotations
 
@@ -111,10 +111,10 @@ class Planner:
             self._speed_model.close()
 
     def change_members(self, workers: Sequence[str], iteration: int) -> Plan:
-        """Go on with other workers from an iteration on; the total stays.
+        """Continue with other workers from an iteration on; the total stays.
 
-        Who stays keeps what was learned about it; sizes are scaled to make room for newcomers
-        or to take over from those who left, until the next decision.
+        Everything learned about the workers that stay is kept. Until the next decision, sizes are
+        scaled to make room for newcomers, or to take over from workers that left.
         """
         workers = distinct(workers)
         keep, limits, sizes, policy_state = self._remapped(workers)
@@ -125,17 +125,17 @@ class Planner:
         return self.plan
 
     def renumber(self, number: int, iteration: int) -> Plan:
-        """Give the plan in force a new number: others may hold a different one of its own."""
+        """Give the plan in force a new number: workers may hold another plan with its number."""
         number = max(number, self._least_number)
-        self.plan = replace(self.plan, number=number, iteration=iteration, reason="numbered anew")
+        self.plan = replace(self.plan, number=number, iteration=iteration, reason="renumbered")
         return self.plan
 
     def number_from(self, least: int) -> None:
-        """Give new plans no number below this one: others may hold plans that have it."""
+        """Give new plans no number below this one: workers may hold plans with such numbers."""
         self._least_number = least
 
     def check_members(self, workers: Sequence[str]) -> None:
-        """Raise what `change_members` would, where the job cannot go on with these workers."""
+        """Raise as `change_members` would if the job cannot continue with these workers."""
         self._remapped(distinct(workers))
 
     def state(self) -> Arrays:
@@ -156,10 +156,10 @@ class Planner:
         workers: Sequence[str] | None = None,
         caps: Ints | None = None,
     ) -> None:
-        """Take up a saved state of the same policy and predictor.
+        """Continue from a saved state of the same policy and predictor.
 
-        It was saved with the `workers` given, or else with those of now. Who was there gets back
-        what was learned about it; sizes are scaled to the members of now.
+        It was saved with the `workers` given, by default the present ones. Everything learned about
+        present workers is restored; sizes are scaled to the present members.
         """
         before = self.workers if workers is None else distinct(workers)
         n = len(before)
@@ -211,15 +211,15 @@ class Planner:
         return View(reports, current, speeds, self._limits_within(reports.caps))
 
     def _limits_within(self, caps: Ints | None) -> Limits:
-        """Return the limits with what the workers say they can run.
+        """Return the limits, tightened by the caps that workers report.
 
-        Where that leaves no plan, they share the total in proportion: going on in pieces, or at
-        a risk, is better than not going on.
+        If no plan fits them, workers share the total in proportion to their caps: to continue in
+        micro-batches, or at a risk, is better than to stop.
         """
         if caps is None or not np.any(caps < self.limits.cap):
             return self.limits
         g = self._granularity
-        # Nobody can have less than the minimum, whatever it says.
+        # No worker can have less than the minimum, whatever cap it reports.
         least = np.maximum(-(-self.limits.minimum // g), 1)
         usable = np.minimum(np.maximum(caps // g, least) * g, self.total)
         share = -(-usable * self.total // (g * int(usable.sum()))) * g
@@ -263,14 +263,14 @@ class Planner:
         return keep, limits, sizes, self.policy.remap(self._policy_state, keep)
 
     def _silence(self) -> Reports:
-        """Return what is known before the first boundary: all workers are alike."""
+        """Return the reports before the first boundary: all workers are alike."""
         silent = Reports.silent(0, len(self.workers))
         return replace(silent, speeds=np.ones(len(self.workers)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """What the planner itself remembers, in a form to be saved."""
+    """The planner's own state, in a form to be saved."""
 
     usage: Floats
     sizes: Ints
@@ -287,7 +287,7 @@ def _is_feasible(limits: Limits, total: int) -> bool:
 
 
 def distinct(workers: Sequence[str]) -> tuple[str, ...]:
-    """Return the workers, or raise where there are none or one of them is there twice."""
+    """Return the workers, or raise if there are none or one is listed twice."""
     if not workers:
         raise InvalidSetting("a job needs at least one worker, got none")
     seen: set[str] = set()
@@ -299,7 +299,7 @@ def distinct(workers: Sequence[str]) -> tuple[str, ...]:
 
 
 def positions(workers: Sequence[str], before: Sequence[str]) -> Ints:
-    """Return where each worker was, -1 for a newcomer.
+    """Return the old position of each worker, -1 for a newcomer.
 
     >>> positions(["b", "c"], before=["a", "b"]).tolist()
     [1, -1]
@@ -309,9 +309,9 @@ def positions(workers: Sequence[str], before: Sequence[str]) -> Ints:
 
 
 def scaled(sizes: Ints, keep: Ints, total: int, limits: Limits) -> Ints:
-    """Return the sizes of other members, in proportion to what those who stay had.
+    """Return the sizes of other members, in proportion to the old sizes of those that stay.
 
-    `keep` says where each of them was; a newcomer counts as a typical worker.
+    `keep` holds the old position of each; a newcomer counts as a typical worker.
     """
     typical = max(1.0, float(np.median(sizes)))
     wanted = np.where(keep >= 0, sizes[keep], typical)

@@ -1,10 +1,10 @@
-"""What a policy is: settings, and two pure functions with the state outside.
+"""The interface of policies: settings, and pure functions with the state outside.
 
 A policy is a frozen dataclass of settings. `init` makes the state before the first iteration,
 `plan` turns a view and a state into a decision and the next state, and neither changes anything
-it is given: replay, checkpoint and test come for free. A policy learns which sizes are in force
-from the view, never from what it decided before, so that its decisions may be delayed, held back
-or overruled by whoever calls it.
+it is given, which makes replays, checkpoints and tests simple. A policy learns which sizes are in
+force from the view, never from its own earlier decisions, so that the caller may delay, hold back
+or overrule them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ State = TypeVar("State")
 
 
 class Policy(Protocol[State]):
-    """Turns what is known at an iteration boundary into batch sizes."""
+    """Turns the view at an iteration boundary into batch sizes."""
 
     @property
     def uses_speeds(self) -> bool:
@@ -55,20 +55,18 @@ def even_sizes(total: int, limits: Limits) -> Ints:
 
 def fits(sizes: Ints, view: View) -> bool:
     """Whether the sizes respect the limits of the view."""
-    lo, hi = view.limits.bounds(view.total)
-    g = view.limits.granularity
-    return bool(np.all((sizes >= lo) & (sizes <= hi) & (sizes % g == 0)))
+    return view.limits.allow(sizes, view.total)
 
 
 def keep_current(view: View) -> Ints:
-    """Return the current sizes, moved as little as need be where limits have tightened."""
+    """Return the current sizes, changed as little as possible where limits have tightened."""
     if fits(view.current, view):
         return view.current
-    # Everybody wants its current size: finish times that grow with the distance above it.
+    # Each worker wants its current size: its finish time grows with the distance above it.
     wanted = np.maximum(view.current, 1).astype(np.float64)
     return split_affine(view.total, np.zeros(len(wanted)), 1.0 / wanted, view.limits)
 
 
 def predict_times(view: View, sizes: Ints) -> Floats:
-    """Return x / v: the batch processing times that the predicted speeds promise."""
+    """Return x / v: the batch processing times by the predicted speeds."""
     return sizes / view.speeds

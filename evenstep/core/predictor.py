@@ -1,9 +1,9 @@
-"""What a predictor is: the speed model F_i of every worker, all in one object.
+"""The interface of predictors: the speed models F_i of all workers, in one object.
 
 The order of calls is always: predict, then measure, then observe. `predict` changes nothing.
-All arrays have one entry per worker; a speed of NaN says that the worker has no observation this
-time. Predictions are finite and positive from the start: a worker never seen is taken to be like
-the median of those seen, and before anything is seen all workers are alike.
+All arrays have one entry per worker; a speed of NaN means that the worker has no observation this
+time. Predictions are finite and positive from the start: a worker without observations is predicted
+the median of the others, and before the first observation all workers are alike.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Predictor(Protocol):
         ...
 
     def remap(self, keep: Ints) -> None:
-        """Go on with other members: `keep` holds their old positions, -1 for newcomers."""
+        """Continue with other members: `keep` holds their old positions, -1 for newcomers."""
         ...
 
     def state(self) -> Arrays:
@@ -40,7 +40,7 @@ class Predictor(Protocol):
         ...
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state; raises StateFileError, and changes nothing, if it does not fit."""
+        """Restore a saved state, or raise StateFileError and change nothing if it does not fit."""
         ...
 
 
@@ -49,7 +49,7 @@ class Trainable(Protocol):
     """A predictor whose models are trained off the decision path."""
 
     def training(self) -> Callable[[], object] | None:
-        """Return the work of a training that is due, to be run anywhere at any time, or None.
+        """Return the work of a training that is due, or None; it may run anywhere at any time.
 
         The work holds copies of what it needs and changes nothing.
         """

@@ -1,10 +1,10 @@
-"""Reports: what the workers say at an iteration boundary.
+"""Reports of the workers at an iteration boundary.
 
 The report at the boundary of iteration k carries the batch size and the batch processing time of
 iteration k-1, and the usage at the start of k. A device that runs ahead of its host is measured
-late: then `measured` says which iteration batch size and time are of. One worker's report is a
-`Report`, checked when it is made; what a decision sees is `Reports`, one array per quantity, with
-one entry per worker.
+late: then `measured` is the iteration of batch size and time. One worker's report is a `Report`,
+checked when it is made; decisions are made from `Reports`, with one array per quantity and one
+entry per worker.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SHORTEST, LONGEST = 1e-9, 1e9
 
 
 def _is_finite(value: object) -> TypeGuard[float]:
-    """Whether it is a number, and one that a float can hold."""
-    if type(value) is float:  # asking the abstract class first would cost ten times as much
+    """Whether it is a number that a float can hold."""
+    if type(value) is float:  # a check of the abstract class first would cost ten times as much
         return math.isfinite(value)
     if not isinstance(value, Real) or isinstance(value, bool):
         return False
@@ -42,7 +42,7 @@ def _is_fraction(value: object) -> bool:
 
 
 def _is_count(value: object, least: int) -> TypeGuard[int]:
-    """Whether it is a whole number, and one that an array can hold."""
+    """Whether it is a whole number that an array can hold."""
     if type(value) is not int and (not isinstance(value, Integral) or isinstance(value, bool)):
         return False
     return least <= int(value) <= UNLIMITED
@@ -67,7 +67,7 @@ class Usage:
 
 
 def _wrong_fraction(usage: Usage) -> str:
-    """Say which of the resources is no fraction."""
+    """Return the error message for the first resource that is not a fraction."""
     named = {"cpu": usage.cpu, "memory": usage.memory, "device_memory": usage.device_memory}
     name, value = next((n, v) for n, v in named.items() if not _is_fraction(v))
     return f"usage {name} must be a fraction from 0 to 1, got {value!r}"
@@ -75,7 +75,7 @@ def _wrong_fraction(usage: Usage) -> str:
 
 @dataclass(frozen=True)
 class Report:
-    """What one worker says at the boundary of an iteration.
+    """The report of one worker at the boundary of an iteration.
 
     >>> Report("w0", iteration=7, batch_size=32, batch_processing_time=-0.5)
     Traceback (most recent call last):
@@ -93,9 +93,9 @@ class Report:
     usage: Usage = Usage()
     """c and m at the start of iteration k."""
     cap: int | None = None
-    """The largest size that the worker can run, as it has found out; None where it knows none."""
+    """The largest size that the worker has found it can run; None where unknown."""
     measured: int | None = None
-    """The iteration that x and t are of; None where that is k-1."""
+    """The iteration of x and t; None where that is k-1."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.worker, str) or not self.worker:
@@ -153,23 +153,22 @@ class Reports:
     device_memory: Floats
     """Share of the device's memory in use; NaN where unknown."""
     speeds: Floats | None = None
-    """v of iteration k as each worker predicts it for itself, where they do."""
+    """v of iteration k, where workers predict their own speeds."""
     caps: Ints | None = None
-    """The largest size that each worker can run, as it has found out, where they say so."""
+    """The largest size that each worker has found it can run, where any has."""
     measured: Ints | None = None
-    """The iteration that x and t of each worker are of, -1 where it does not say; None where that
-    is k-1 for all."""
+    """The iteration of each worker's x and t, -1 where unknown; None where it is k-1 for all."""
 
     @classmethod
     def silent(cls, iteration: int, num_workers: int) -> Reports:
-        """Make the reports of workers that have nothing to tell yet."""
+        """Make the reports of workers without observations."""
         full = np.full(num_workers, 1.0)
         unknown = np.full(num_workers, np.nan)
         return cls(iteration, np.zeros(num_workers, dtype=np.int64), unknown, full, full, unknown)
 
     @classmethod
     def gather(cls, reports: Mapping[str, Report], workers: Sequence[str]) -> Reports:
-        """Put single reports into arrays; every worker must have reported for one iteration."""
+        """Collect single reports into arrays; all workers must have reported for one iteration."""
         for worker in reports:
             if worker not in workers:
                 raise MembershipError(f"worker {worker} is not a member: {', '.join(workers)}")
@@ -204,7 +203,7 @@ class Reports:
 
     @property
     def measured_iterations(self) -> Ints:
-        """The iteration that x and t of each worker are of, -1 where it does not say."""
+        """The iteration of each worker's x and t, -1 where unknown."""
         if self.measured is not None:
             return self.measured
         return np.full(self.num_workers, self.iteration - 1)
@@ -216,7 +215,7 @@ class Reports:
         return replace(self, batch_sizes=nothing, times=unknown, measured=None)
 
     def check(self) -> None:
-        """Raise InvalidReport where an array holds what no worker can report."""
+        """Raise InvalidReport if an array holds a value that no worker can report."""
         n = self.num_workers
         for name in ("times", "cpu", "memory", "device_memory", "speeds", "caps", "measured"):
             values = getattr(self, name)
@@ -272,14 +271,14 @@ def _column(values: Sequence[float | None]) -> Floats:
 
 
 def _caps(values: Sequence[int | None]) -> Ints | None:
-    """Return the caps of all workers, where any of them has one."""
+    """Return the caps of all workers, or None if none has one."""
     if all(value is None for value in values):
         return None
     return as_ints([UNLIMITED if value is None else value for value in values])
 
 
 def _measured(rows: Sequence[Report]) -> Ints | None:
-    """Return which iteration the times of all workers are of, where any is measured late."""
+    """Return the iteration of each worker's time, or None if none is measured late."""
     if all(row.measured is None or row.measured == row.iteration - 1 for row in rows):
         return None
     return as_ints([row.iteration - 1 if row.measured is None else row.measured for row in rows])

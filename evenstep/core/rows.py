@@ -1,7 +1,7 @@
 """Rows: states that are dataclasses of arrays with one row per worker.
 
-Policies and predictors keep what they know in such dataclasses, so that members joining and
-leaving, checkpoints and files are the same three functions for all of them.
+Policies and predictors keep their state in such dataclasses, so that the same three functions serve
+changes of membership, checkpoints and files for all of them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Arrays = dict[str, NDArray[Any]]
 def remap_rows(state: State, fresh: State, keep: Ints) -> State:
     """Return `state` for other members.
 
-    `keep` holds for each new position the old one, or -1 for a newcomer, who gets its row of
-    `fresh`, the state of that many workers before anything was observed. What is neither an
-    array nor a dataclass of arrays belongs to no worker and stays.
+    `keep` holds for each new position the old one, or -1 for a newcomer, which gets its row of
+    `fresh`, the state of that many workers before any observation. A field that is neither an array
+    nor a dataclass of arrays belongs to no worker and stays.
 
     >>> remap_rows(np.array([10, 11, 12]), np.zeros(3, dtype=int), np.array([2, -1, 0]))
     array([12,  0, 10])
@@ -78,7 +78,7 @@ def from_arrays(fresh: State, arrays: Mapping[str, NDArray[Any]]) -> State:
 
 
 def inner_arrays(arrays: Mapping[str, NDArray[Any]], name: str) -> Arrays:
-    """Return the arrays of the state within the state that has this name.
+    """Return the arrays of the inner state with this name.
 
     >>> inner_arrays({"memory.size": np.ones(1), "past": np.ones(2)}, "memory")
     {'size': array([1.])}
@@ -88,7 +88,7 @@ def inner_arrays(arrays: Mapping[str, NDArray[Any]], name: str) -> Arrays:
 
 
 def _fields(state: object) -> tuple[Field[Any], ...]:
-    """Return the fields of a state; one that is None has nothing to remember."""
+    """Return the fields of a state; None has no fields."""
     return () if state is None else fields(state)  # type: ignore[arg-type]
 
 

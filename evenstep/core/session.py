@@ -1,22 +1,22 @@
-"""The session of a job: who has reported for which iteration, and which plan is due.
+"""The session of a job: which workers have reported for which iteration, and which plan is due.
 
-A state machine without I/O, clock or threads; the code that moves the bytes calls it.
+A state machine without I/O, clock or threads; the code that does the I/O calls it.
 
 - The session collects the reports of one boundary at a time, that of its `iteration`. When every
-  member has reported, the planner decides and the session goes on to the next boundary.
-- A report for a later boundary is kept until its turn comes, up to `HORIZON` boundaries ahead;
-  one from further ahead is refused.
-- A worker that reports in order never reports for a boundary before its last one. It is not waited
-  for there: it counts as silent, and its next time teaches nothing, as there is no usage to pair it
-  with. Where every member has passed the open boundary, the session goes on to the next one that
-  somebody has reported for, or still may, however far ahead that is. A worker can also say that it
-  has passed boundaries without a report.
-- A report for an earlier boundary is late: it teaches nothing, and gets the plan that was made.
-- The same report twice is a repetition and harmless; a different one is refused.
-- Who joins is a member from the next boundary on. Who leaves is gone at once: what it reported
-  for the open boundary is dropped, and nobody waits for it any more. When the last member leaves,
-  those who are joining go on with the next boundary.
-- Whatever is refused leaves the session as it was.
+  member has reported, the planner decides and the session moves to the next boundary.
+- A report for a later boundary is kept until that boundary is open, up to `HORIZON` boundaries
+  ahead; a report from further ahead is refused.
+- A worker that reports in order never reports for a boundary before its last one, and the session
+  does not wait for it there: it counts as silent, and its next time is not learned from, as there
+  is no usage to pair it with. When every member has passed the open boundary, the session moves to
+  the next one that a member has reported for, or still may, however far ahead that is. A worker can
+  also say that it has passed boundaries without a report.
+- A report for an earlier boundary is late: it is not learned from, and gets the plan that was made.
+- The same report twice is a harmless repetition; a different one is refused.
+- A worker that joins is a member from the next boundary on. A worker that leaves is gone at once:
+  its report for the open boundary is dropped, and the session no longer waits for it. When the last
+  member leaves, joining workers continue with the next boundary.
+- A refused call leaves the session as it was.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ KEPT_PLANS = 8
 
 
 class Receipt(Enum):
-    """What became of a report."""
+    """The outcome of a report."""
 
     ACCEPTED = "accepted"
-    """Kept; others are still missing, or its boundary is not open yet."""
+    """Kept; other reports are still missing, or its boundary is not open yet."""
     COMPLETED = "completed"
-    """Kept, and with it the open boundary was complete: there is a plan."""
+    """Kept, and it completed the open boundary: there is a plan."""
     REPEATED = "repeated"
-    """The same had come before."""
+    """The same report had arrived before."""
     LATE = "late"
-    """Its boundary was closed before it came."""
+    """Its boundary was closed before it arrived."""
 
 
 class Session:
@@ -70,14 +70,14 @@ class Session:
         decide: Callable[[Reports], Plan] | None = None,
     ) -> None:
         self._planner = planner
-        # A caller that wants to see the decisions takes them instead of the planner.
+        # A caller that records decisions wraps the planner's `decide`.
         self._decide = decide or planner.decide
         self._set_members(planner.workers)
         self._joining: list[str] = []
         self._reports: dict[int, dict[str, Report]] = {}
         self._passed: dict[str, int] = {}
         self._silent: dict[str, int] = {}
-        # Whatever plan there is at the start is in force; with a delay, some are not yet.
+        # The first plan is in force from the start, even if the planner has a delay.
         start = replace(planner.plan, iteration=min(planner.plan.iteration, iteration))
         self._plans: deque[Plan] = deque([start], maxlen=KEPT_PLANS + planner.delay)
         self._workers = {start.number: planner.workers}
@@ -104,13 +104,13 @@ class Session:
         return tuple(worker for worker in self._members if self._is_missing(worker))
 
     def workers_of(self, plan: Plan) -> tuple[str, ...]:
-        """Return the members that one of the plans kept is for, in the order of its sizes."""
+        """Return the members of one of the plans kept, in the order of its sizes."""
         return self._workers[plan.number]
 
     def plan_for(self, iteration: int) -> Plan | None:
         """Return the plan that holds in an iteration, or None where it is not due yet.
 
-        It is also None for an iteration so long ago that its plan was forgotten.
+        It is also None for an iteration whose plan is no longer kept.
         """
         if iteration >= self.iteration:
             return None
@@ -118,7 +118,7 @@ class Session:
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """Those who are members from the next boundary on."""
+        """The workers that become members at the next boundary."""
         return tuple(self._joining)
 
     def report(self, report: Report, in_order: bool = False) -> Receipt:
@@ -154,7 +154,7 @@ class Session:
         try:
             closed = self._advance()
         except EvenstepError:
-            # No plan can be made: what was refused may come again.
+            # No plan can be made: the same report may come again.
             if passed is None:
                 self._passed.pop(report.worker, None)
             else:
@@ -166,7 +166,7 @@ class Session:
         return Receipt.COMPLETED if closed else Receipt.ACCEPTED
 
     def pass_by(self, worker: str, iteration: int) -> Receipt:
-        """Wait for a member no more at the boundaries before an iteration, without its report."""
+        """Stop waiting for a member at the boundaries before an iteration, without its report."""
         passed = self._passed.get(worker, 0)
         if worker not in self._member_set or iteration <= passed:
             return Receipt.REPEATED
@@ -181,8 +181,8 @@ class Session:
     def renumber(self, number: int) -> None:
         """Make sure that every plan from now on has a larger number than this one.
 
-        Somebody holds a plan of this number that the session does not know: it was made after
-        the state was saved with which the session began.
+        A worker holds a plan of this number that the session does not know: it was made after the
+        saved state from which the session was restored.
         """
         if number > self.plan.number:
             self._keep(self._planner.renumber(number + 1, self.iteration))
@@ -199,11 +199,11 @@ class Session:
         return self.iteration + 1
 
     def leave(self, worker: str) -> Receipt:
-        """Let a worker go; the answer says whether the others now have their plan."""
+        """Remove a worker; the receipt says whether the others now have their plan."""
         if worker in self._joining:
             self._joining.remove(worker)
         elif worker in self._members:
-            self._go_on_without(worker)
+            self._remove_member(worker)
         else:
             raise MembershipError(f"worker {worker} is not a member: {', '.join(self._members)}")
         for iteration in list(self._reports):
@@ -213,7 +213,7 @@ class Session:
         return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
 
     def _advance(self) -> bool:
-        """Close every boundary that is complete, and say whether there was one."""
+        """Close every boundary that is complete, and return whether there was one."""
         closed = False
         while self._is_complete():
             rows = self._reports.get(self.iteration, {})
@@ -234,10 +234,10 @@ class Session:
         return closed
 
     def _is_complete(self) -> bool:
-        """Whether nobody is missing at the open boundary.
+        """Whether every member has reported for the open boundary, or passed it.
 
-        Members are looked at from the first one on that was missing the last time: a thousand
-        reports must not mean a million looks.
+        The search starts at the member that was missing last time, so that the reports of n members
+        cost O(n), not O(n^2).
         """
         while self._next_missing < len(self._members):
             if self._is_missing(self._members[self._next_missing]):
@@ -255,7 +255,7 @@ class Session:
         self._next_missing = 0
 
     def _row(self, worker: str, rows: dict[str, Report]) -> Report:
-        """Return what a member says at the open boundary, as far as it can be learned from."""
+        """Return the report of a member at the open boundary, without a time that has no usage."""
         report = rows.get(worker)
         if report is None:
             return Report(worker, self.iteration)
@@ -265,7 +265,7 @@ class Session:
         return report
 
     def _skip(self) -> None:
-        """Go on to the first boundary that a member has reported for, or may: all passed this."""
+        """Move to the first boundary that a member has reported for, or may: all passed this."""
         members = set(self._members)
         reported = [k for k, rows in self._reports.items() if rows.keys() & members]
         self.iteration = min([*reported, *(self._passed[worker] for worker in members)])
@@ -281,19 +281,19 @@ class Session:
             self._reports.pop(iteration, None)
 
     def _forget_oldest(self, worker: str) -> None:
-        """Keep no more of a worker that is far ahead than its newest reports."""
+        """Keep only the newest reports of a worker that is far ahead."""
         if len(self._reports) <= HORIZON:
             return
         ahead = sorted(k for k, rows in self._reports.items() if worker in rows)
         for k in ahead[: -HORIZON - 1]:
             self._forget(worker, k)
 
-    def _go_on_without(self, worker: str) -> None:
+    def _remove_member(self, worker: str) -> None:
         rest = tuple(member for member in self._members if member != worker)
         if rest:
             self._change_members(rest, self.iteration)
         elif self._joining:
-            # Nobody is left to close the open boundary, and these come for the next one.
+            # No member is left to close the open boundary, and these join at the next one.
             self._change_members(tuple(self._joining), self.iteration + 1)
             self._joining.clear()
             self._reports.pop(self.iteration, None)
@@ -308,7 +308,7 @@ class Session:
         self._keep(plan)
 
     def _keep(self, plan: Plan) -> None:
-        """Keep a plan, in place of those that it comes before and that never come into force."""
+        """Keep a plan in place of plans from its iteration on, which never come into force."""
         while self._plans and self._plans[-1].iteration >= plan.iteration:
             self._plans.pop()
         self._plans.append(plan)

@@ -33,7 +33,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
 
 
 def construct(make: Callable[..., T], name: str, settings: Mapping[str, Value], *args: object) -> T:
-    """Call `make` with these settings; a setting that it does not have is an InvalidSetting."""
+    """Call `make` with these settings, or raise InvalidSetting for one that it does not have."""
     known = list(inspect.signature(make).parameters)[len(args) :]
     for key in settings:
         if key not in known:

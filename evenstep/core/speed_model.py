@@ -3,7 +3,7 @@
 A report at the boundary of iteration k carries the usage at the start of k, but a speed of an
 earlier iteration: of k-1, or of one before that where a device is measured late. A predictor may
 learn the speed of iteration j only with the usage at the start of j. So the usage of the last few
-boundaries is kept by iteration, and a speed whose usage is unknown teaches nothing.
+boundaries is kept by iteration, and a speed with unknown usage is not learned from.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SpeedModel:
     def __init__(self, predictor: Predictor, trainer: Trainer | None = None) -> None:
         self.predictor = predictor
         self.is_taught = False
-        """Whether any speed was learned, since this was made."""
+        """Whether any speed was learned since construction."""
         self._trainer = trainer or TrainInBackground()
         self._usage = deque([no_usage(predictor.num_workers)], maxlen=KEPT_USAGE)
 
@@ -84,5 +84,5 @@ class SpeedModel:
 
 
 def no_usage(num_workers: int) -> Floats:
-    """Return rows (iteration, cpu, memory) of workers that have not said anything."""
+    """Return rows (iteration, cpu, memory) of workers that have not reported."""
     return np.tile([-2.0, 1.0, 1.0], (num_workers, 1))

@@ -3,10 +3,10 @@
 Minimise ``max_i t_i(x_i)`` subject to ``sum x = X``, ``lo <= x <= hi`` and x a multiple of the
 granularity (Eq. 3 of the paper, solved exactly over the integers). Every policy stands on this.
 
-The way: let water rise to the level T at which the real-valued sizes add up to X; round them
-down; give the units that remain (at most about one per worker) to whoever finishes its next unit
-earliest, ties to the lower worker. That is the solution that handing out all X units one by one
-would give, at O(n log n).
+The method: find the water level T at which the real-valued sizes add up to X; round them down; give
+each remaining unit (at most about one per worker) to the worker that would finish its next unit
+earliest, ties to the lower position. The solution is that of dealing out all X units one by one, in
+O(n log n).
 
 A plan must be the same on every machine that computes it, so this file uses only operations that
 IEEE 754 fixes to the last bit, and no sum whose order depends on the processor.
@@ -22,11 +22,11 @@ from evenstep.core.arrays import Floats, Ints, require
 from evenstep.core.limits import Limits, check_feasible
 
 LARGEST_TOTAL = 10**12
-"""Samples up to which a split is quick; of more, rounding leaves millions to deal out singly."""
+"""Samples up to which a split is quick; above, rounding leaves millions to deal out singly."""
 
 _MARGIN = 1e-9
-"""How far, relative to the level, rounding errors may carry it: units closer than this to the
-level are handed out by comparing their exact finish times, not by rounding down."""
+"""Bound of rounding errors relative to the level: units closer to the level than this are dealt out
+by comparing their exact finish times, not by rounding down."""
 
 
 def split_proportional(total: int, speeds: Floats, limits: Limits) -> Ints:
@@ -42,8 +42,8 @@ def split_proportional(total: int, speeds: Floats, limits: Limits) -> Ints:
 def split_affine(total: int, offsets: Floats, slopes: Floats, limits: Limits) -> Ints:
     """Split the total over workers with t = offset + slope x.
 
-    A size of 0 costs nothing where the minimum is 0: a worker whose first sample would finish
-    after everybody else gets none.
+    A size of 0 costs nothing where the minimum is 0: a worker whose first sample would finish last
+    of all gets none.
 
     >>> split_affine(10, np.array([0.0, 3.0]), np.array([1.0, 1.0]), Limits.of(2))
     array([7, 3])
@@ -60,8 +60,8 @@ def split_monotone(
 ) -> Ints:
     """Split the total over workers with any non-decreasing t(x), to one part in 10^12.
 
-    `largest(level)` gives for each worker the largest size that finishes by `level`, or a
-    negative number where none does. Slower than the exact formulas; it is what the oracle uses.
+    `largest(level)` returns for each worker the largest size that finishes by `level`, or a
+    negative number where none does. Slower than the exact formulas; the oracle uses it.
 
     >>> speeds = np.array([1.0, 2.0, 4.0])
     >>> split_monotone(10, lambda level: np.floor(level * speeds).astype(int), Limits.of(3))
@@ -90,14 +90,14 @@ def split_monotone(
 
 
 def makespan(sizes: Ints, offsets: Floats, slopes: Floats) -> float:
-    """Return when the last worker finishes; a worker of size 0 does not count."""
+    """Return the time at which the last worker finishes; a worker of size 0 does not count."""
     working = sizes > 0
     return float(np.max(offsets + slopes * sizes, where=working, initial=0.0))
 
 
 def _split_units(total: int, offsets: Floats, slopes: Floats, lo: Ints, hi: Ints) -> Ints:
     level = water_level(total, offsets, slopes, lo, hi)
-    # A worker that starts far above the level spoils its own arithmetic, not that of the others.
+    # A worker that starts far above the level widens its own margin, not that of the others.
     scale = np.maximum(max(abs(level), -float(offsets.min())), offsets)
     safe = level - _MARGIN * scale
     sizes = np.clip(np.floor((safe - offsets) / slopes), lo, hi).astype(np.int64)
@@ -112,9 +112,9 @@ def water_level(total: float, offsets: Floats, slopes: Floats, lo: Ints, hi: Int
     """Return the level T at which the real-valued sizes ``clip((T - a)/b, lo, hi)`` add up.
 
     That sum is piecewise linear in T, with a kink where a worker leaves its lowest size and one
-    where it reaches its highest: sort the kinks, search for the piece, go along it. Running
-    sums of the pieces' slopes would do without the search, but not with speeds that are far
-    apart: what the fast workers leave of them when they are full is rounding errors.
+    where it reaches its highest: sort the kinks, search for the piece, interpolate in it. Running
+    sums of the slopes would need no search, but fail with speeds that are far apart: once the fast
+    workers are full, only rounding errors remain of them.
 
     >>> water_level(9, np.zeros(2), np.array([1.0, 0.5]), np.array([0, 0]), np.array([9, 4]))
     5.0

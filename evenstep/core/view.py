@@ -14,9 +14,9 @@ class View:
     """Arrays with one entry per worker; a policy reads them and changes none."""
 
     reports: Reports
-    """What the workers said at this boundary."""
+    """The reports of the workers at this boundary."""
     current: Ints
-    """The sizes of the newest plan: what is used if the policy changes nothing. They are not
+    """The sizes of the newest plan, which stay in use if the policy changes nothing. They are not
     always the sizes observed, as a plan may take effect some iterations late."""
     speeds: Floats
     """v: the speed predicted for the iteration to be planned, in samples per second."""

@@ -1,4 +1,4 @@
-"""The balancer of a JAX loop: what a training script talks to."""
+"""The balancer of a JAX loop: the object that a training script uses."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Balancer(BalancerBase):
     """Balances a training over the processes of jax.distributed, each with one device.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.
-    Batches are padded to multiples of `bucket`, and planned in such: every one that a worker
-    comes across is compiled once. The other settings are those of `evenstep.pytorch.Balancer`. All
-    workers must make one.
+    Batch sizes are planned in multiples of `bucket`, and batches are padded to them: each size that
+    a worker meets is compiled once. The other settings are those of `evenstep.pytorch.Balancer`.
+    All workers must make one.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Balancer(BalancerBase):
             ProcessCollective(self._sum), total, framework="jax", granularity=self.bucket,
             device=self._sum.device.platform, **options,
         )  # fmt: skip
-        self._turn = PendingBatch()
+        self._pending = PendingBatch()
 
     def loader(
         self,
@@ -56,10 +56,10 @@ class Balancer(BalancerBase):
         seed: int = 0,
         drop_last: bool = False,
     ) -> BalancedLoader:
-        """Return this worker's batches of arrays, or of what `fetch` returns for indices.
+        """Return this worker's batches of arrays, or of the samples that `fetch` returns.
 
         `data` is a tree of arrays with an entry per sample, such as a pair of images and labels;
-        in its place, `fetch` returns the same for an array of indices below `num_samples`. All
+        instead, `fetch` may return such a tree for an array of indices below `num_samples`. All
         workers must call it.
         """
         if (data is None) == (fetch is None) or (fetch is None) != (num_samples is None):
@@ -69,18 +69,19 @@ class Balancer(BalancerBase):
         epochs = Epochs(
             num_samples, self._loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
-        return BalancedLoader(self._loop, self._turn, self.bucket, epochs, fetch)
+        return BalancedLoader(self._loop, self._pending, self.bucket, epochs, fetch)
 
     def value_and_grad(
         self, loss_fn: Loss, *, has_aux: bool = False, counted: bool = False
     ) -> JoinedGradient:
-        """Return what takes the place of ``jax.jit(jax.value_and_grad(loss_fn))``.
+        """Return a replacement of ``jax.jit(jax.value_and_grad(loss_fn))``.
 
-        ``loss_fn(params, *batch, **others)`` returns one loss per sample, without their mean. What
-        is returned takes the same arguments, and returns loss and gradient of the mean over all
-        workers' samples. With `has_aux`, ``(losses, figures)``: a tree of figures per sample, whose
-        means are returned with the loss. With `counted`, ``(losses, counts)`` in place of losses:
-        sums over each sample's tokens, and how many they are; the mean is over all tokens.
+        ``loss_fn(params, *batch, **others)`` returns one loss per sample, not their mean. The
+        function returned takes the same arguments, and returns the loss and gradient of the mean
+        over the samples of all workers. With `has_aux`, `loss_fn` returns ``(losses, figures)``: a
+        tree of figures per sample, whose means are returned with the loss. With `counted`, it
+        returns ``(losses, counts)`` in place of losses: sums over the tokens of each sample, and
+        their number; the mean is over all tokens.
         """
-        weighing = LossWeights(loss_fn, has_aux, counted)
-        return JoinedGradient(weighing, self._loop, self._turn, self._sum, self.bucket)
+        weights = LossWeights(loss_fn, has_aux, counted)
+        return JoinedGradient(weights, self._loop, self._pending, self._sum, self.bucket)

@@ -1,4 +1,4 @@
-"""Buckets: batches are padded to a few sizes, as every new shape is compiled anew."""
+"""Buckets: batches are padded to a few sizes, as JAX compiles a program for every shape."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from evenstep.errors import InvalidSetting
 from evenstep.training.job import check_coordinator
 
 _FINENESS = 8
-"""Buckets in an even share of the total: a worker comes across a dozen of them at most, and sizes
-are right to about 6 % of that share."""
+"""Buckets in an even share of the total: a worker meets a dozen sizes at most, and sizes are
+accurate to about 6 % of that share."""
 
 
 def choose_bucket(
     bucket: int | None, total: int, num_workers: int, coordinator: JobCoordinator | None
 ) -> int:
-    """Return the bucket: as given, as the job's granularity says, or part of an even share."""
+    """Return the bucket: the one given, the job's granularity, or a part of an even share."""
     check_coordinator(coordinator)
     if bucket is not None:
         return bucket
@@ -29,8 +29,8 @@ def choose_bucket(
     if coordinator.settings.granularity == 1:
         fit = default_bucket(total, num_workers)
         warnings.warn(
-            f"job {coordinator.job} plans any batch size, and each new one is compiled anew; "
-            f"evenstep.connect(..., granularity={fit}) has fewer sizes to come across",
+            f"job {coordinator.job} plans any batch size, and JAX compiles for each new one; "
+            f"evenstep.connect(..., granularity={fit}) plans fewer sizes",
             stacklevel=3,
         )
     return coordinator.settings.granularity
@@ -46,7 +46,7 @@ def default_bucket(total: int, num_workers: int) -> int:
 
 
 def padded_size(count: int, bucket: int) -> int:
-    """Return what so many samples are padded to: whole buckets.
+    """Return the size that `count` samples are padded to: whole buckets.
 
     >>> padded_size(17, bucket=8), padded_size(16, bucket=8)
     (24, 16)
@@ -57,7 +57,7 @@ def padded_size(count: int, bucket: int) -> int:
 def pad(batch: Any, count: int, size: int) -> Any:
     """Return a batch of `count` samples with its first one repeated up to `size`.
 
-    A sample that is really there divides by no zero that the data do not have.
+    A real sample, unlike zeros, cannot cause a division by zero that the data do not cause.
 
     >>> pad((np.array([5, 6]), np.array([[1], [2]])), count=2, size=4)[0]
     array([5, 6, 5, 5])
@@ -70,7 +70,7 @@ def _padded(leaf: Any, count: int, size: int) -> Any:
     if array.ndim == 0 or len(array) != count:
         raise InvalidSetting(
             f"arrays of a batch must have an entry for each of its samples ({count}), got shape "
-            f"{array.shape}; what is not of samples is given by name"
+            f"{array.shape}; pass other arguments by name"
         )
     if count == size:
         return array

@@ -1,4 +1,4 @@
-"""The processes of jax.distributed, as they meet."""
+"""Exchanges small values between the processes of jax.distributed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from evenstep.errors import InvalidSetting
 
 
 class ProcessCollective:
-    """Lets the processes tell each other numbers."""
+    """Exchanges rows of numbers between the processes."""
 
     def __init__(self, summing: ProcessSum) -> None:
         self._sum = summing
@@ -22,22 +22,22 @@ class ProcessCollective:
         self.num_workers = summing.num_workers
 
     def everybody(self, row: Floats) -> Floats:
-        """Return the rows of all workers: each fills its own in zeros, and they are summed.
+        """Return the rows of all workers, as a sum of tables that are zero but for one row.
 
-        They travel as integers of the same bits, as JAX has no float64 unless it is told to; and
-        in few lengths, as each is compiled.
+        They are sent as integers of the same bits, as JAX has no float64 by default, and in few
+        lengths, as JAX compiles a program for each.
         """
         words = np.ascontiguousarray(row, dtype=np.float64).view(np.int32)
         width = 1 << max(len(words) - 1, 1).bit_length()
         rows = np.zeros((self.num_workers, width), dtype=np.int32)
         rows[self.worker, : len(words)] = words
         summed = np.asarray(self._sum(rows.reshape(1, -1))).reshape(self.num_workers, width)
-        told: Floats = np.ascontiguousarray(summed[:, : len(words)]).view(np.float64)
-        return told
+        received: Floats = np.ascontiguousarray(summed[:, : len(words)]).view(np.float64)
+        return received
 
 
 class ProcessSum:
-    """Sums rows over the workers, of which each is a process with one device."""
+    """Sums rows over the workers, each a process with one device."""
 
     def __init__(self) -> None:
         if jax.local_device_count() != 1:
@@ -56,14 +56,14 @@ class ProcessSum:
     def __call__(self, *parts: Any) -> Any:
         """Return the sum over all workers of these rows, end to end, as an array of this process.
 
-        Each part has the shape (1, length), the same on all workers. Waits for nobody: the array
-        is there once all workers have come.
+        Each part has the shape (1, length), the same on all workers. Does not wait: the array is
+        ready once all workers have called.
         """
         summed = self._sum(*[self._row(part) for part in parts])
         return summed.addressable_data(0)
 
     def _row(self, part: Any) -> Any:
-        """Return the rows of all workers, of which this process has its own."""
+        """Return an array of the rows of all workers, of which this process holds its own."""
         shape = (self.num_workers, part.shape[1])
         own = jax.device_put(part, self.device)
         return jax.make_array_from_single_device_arrays(shape, self._of_workers, [own])

@@ -1,7 +1,7 @@
-"""The joined gradient: what `jax.value_and_grad` would return of all workers' batches together.
+"""The joined gradient: that of `jax.value_and_grad` on the batches of all workers together.
 
 Each worker's part is computed by one compiled program per bucket, and summed over all workers in
-one collective, in which the reports ride along.
+one collective, which carries the reports too.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class JoinedGradient:
 
     def __init__(
         self,
-        weighing: LossWeights,
+        weights: LossWeights,
         loop: Loop,
-        turn: PendingBatch,
+        pending: PendingBatch,
         summing: ProcessSum,
         bucket: int,
     ) -> None:
-        self._weighing = weighing
+        self._weights = weights
         self._loop = loop
-        self._turn = turn
+        self._pending = pending
         self._sum = summing
         self._bucket = bucket
         self._layout: TreeLayout | None = None
@@ -45,16 +45,16 @@ class JoinedGradient:
 
     @property
     def num_programs(self) -> int:
-        """How many shapes of batches were compiled."""
+        """The number of batch shapes compiled."""
         return len(self._programs)
 
     def __call__(self, params: Any, *batch: Any, **others: Any) -> tuple[Any, Any]:
         """Return the loss and the gradient of all workers' batches together.
 
-        Arrays of `batch` have an entry per sample; `others` are given to the loss function as
-        they are.
+        Arrays of `batch` have an entry per sample; `others` are passed to the loss function
+        unchanged.
         """
-        loop, dealt = self._loop, self._turn.take()
+        loop, dealt = self._loop, self._pending.take()
         size = padded_size(len(dealt.samples), self._bucket)
         padded = pad(batch, len(dealt.samples), size)
         numbers = np.int32(loop.samples), np.float32(dealt.sizes.sum())
@@ -69,7 +69,7 @@ class JoinedGradient:
         return result
 
     def _program(self, params: Any, batch: Any, others: Any, size: int, numbers: Any) -> Any:
-        """Return the program for these shapes; no time is reported where it is a new one."""
+        """Return the program for these shapes; no time is reported for a new one."""
         key = _shapes(params), _shapes((batch, others))
         if key not in self._programs:
             with self._loop.away():
@@ -77,20 +77,20 @@ class JoinedGradient:
                     self._begin(params, batch, others, size, numbers)
                 elif not any(key[0] == known for known, _ in self._programs):
                     raise InvalidSetting(
-                        "parameters must keep their shapes from call to call; for others, there "
-                        f"is another balancer.value_and_grad, got {jax.tree.structure(params)}"
+                        "parameters must keep their shapes from call to call, with another "
+                        f"balancer.value_and_grad for others, got {jax.tree.structure(params)}"
                     )
                 lowered = self._part.lower(params, batch, others, *numbers, size=size)
                 self._programs[key] = lowered.compile()
-            # A program takes many times as long when it runs for the first time.
+            # The first run of a program takes many times as long as the others.
             self._loop.timer.spoil()
         return self._programs[key]
 
     def _begin(self, params: Any, batch: Any, others: Any, size: int, numbers: Any) -> None:
-        """Look at what the first call brings."""
+        """Derive the layout from the arguments of the first call, and compare the parameters."""
 
         def part(params: Any, batch: Any, others: Any, samples: Any, total: Any) -> Any:
-            return self._weighing.part(params, batch, others, size, samples, total)
+            return self._weights.part(params, batch, others, size, samples, total)
 
         self._layout = TreeLayout(jax.eval_shape(part, params, batch, others, *numbers))
         self._loop.agree({"checksum of the parameters": _checksum(params)})
@@ -99,24 +99,24 @@ class JoinedGradient:
         self, params: Any, batch: Any, others: Any, samples: Any, total: Any, *, size: int
     ) -> Any:
         assert self._layout is not None
-        row = self._layout.row(self._weighing.part(params, batch, others, size, samples, total))
-        # What has no weight is left out, be it not a number.
+        row = self._layout.row(self._weights.part(params, batch, others, size, samples, total))
+        # Without samples, a gradient is left out even if it is NaN.
         return jnp.where(samples > 0, row, 0)
 
     def _split_row(self, row: Any) -> tuple[Any, Any]:
         """Return the result, and the rows of all workers' reports."""
         assert self._layout is not None
-        return self._weighing.result(self._layout.tree(row)), row[self._layout.length :]
+        return self._weights.result(self._layout.tree(row)), row[self._layout.length :]
 
 
 def _shapes(tree: Any) -> Any:
-    """Return what a program depends on."""
+    """Return the structure, shapes and types that a program depends on."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, *[(np.shape(leaf), getattr(leaf, "dtype", type(leaf))) for leaf in leaves]
 
 
 def _checksum(params: Any) -> int:
-    """Return a number that tells parameters apart."""
+    """Return a checksum of the parameters."""
     checksum = 0
     for leaf in jax.tree.leaves(params):
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
@@ -129,16 +129,16 @@ def _checksum(params: Any) -> int:
 
 
 def _memory_in_use(device: Any) -> float | None:
-    """Return the share of a device's memory that was used at most; None where it does not say."""
+    """Return the peak share of a device's memory in use; None where unknown."""
     stats = device.memory_stats() or {}
     used, limit = stats.get("peak_bytes_in_use"), stats.get("bytes_limit")
     return used / limit if used is not None and limit else None
 
 
 class TreeLayout:
-    """Knows where in a row each array of a tree is; `shapes` is a tree of what has them.
+    """The position of each array of a tree in a row; `shapes` is a tree of shaped leaves.
 
-    The row is float32, and float64 where an array is: what is shorter is summed in full.
+    The row is float32, or float64 if an array is: shorter floats are summed in float32.
     """
 
     def __init__(self, shapes: Any) -> None:
@@ -156,12 +156,12 @@ class TreeLayout:
         return int(self._ends[-1])
 
     def row(self, tree: Any) -> Any:
-        """Return the tree in a row, of the shape (1, length)."""
+        """Return a tree as a row of the shape (1, length)."""
         leaves = [leaf.reshape(1, -1).astype(self._carrier) for leaf in jax.tree.leaves(tree)]
         return jnp.concatenate(leaves, axis=1)
 
     def tree(self, row: Any) -> Any:
-        """Return the tree that is in a row, of the shape (length,)."""
+        """Return the tree of a row of the shape (length,)."""
         flat = jnp.split(row[: self.length], self._ends[:-1])
         parts = zip(flat, self._shapes, self._dtypes, strict=True)
         leaves = [part.reshape(shape).astype(dtype) for part, shape, dtype in parts]

@@ -1,4 +1,4 @@
-"""The loader: this worker's batches, of the sizes that the plans say."""
+"""The loader of this worker's batches, in the sizes planned."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ Fetch = Callable[[Ints], Any]
 
 
 class BalancedLoader(ThroughEpochs):
-    """Yields batches of exactly as many samples as planned; an epoch each time it is gone through.
+    """Yields batches of exactly as many samples as planned; each iteration over it is an epoch.
 
-    Batches are numpy arrays: what JAX does to one of a new size, it compiles anew.
+    Batches are numpy arrays: JAX would compile its operations for every new size.
     """
 
     def __init__(
-        self, loop: Loop, turn: PendingBatch, bucket: int, epochs: Epochs, fetch: Fetch
+        self, loop: Loop, pending: PendingBatch, bucket: int, epochs: Epochs, fetch: Fetch
     ) -> None:
         self._loop = loop
-        self._turn = turn
+        self._pending = pending
         self._bucket = bucket
         self.epochs = epochs
         self._fetch = fetch
         loop.agree(epochs.common_settings)
 
     def __iter__(self) -> Iterator[Any]:
-        # A padded batch takes as long as a full one: that is what the policies must know.
+        # A padded batch takes as long as a full one, so its padded size is reported.
         for dealt in batches(
             self._loop, self.epochs, lambda count: padded_size(count, self._bucket)
         ):
-            self._turn.give(dealt)
+            self._pending.give(dealt)
             yield self._fetch(dealt.samples)
 
 
 def fetch_from(data: Any) -> tuple[Fetch, int]:
-    """Return how samples are fetched from arrays, and how many there are.
+    """Return a function that fetches samples from arrays, and the number of samples.
 
     >>> fetch, num_samples = fetch_from((np.array([4, 5, 6]), np.array([0, 1, 0])))
     >>> fetch(np.array([2, 0])), num_samples

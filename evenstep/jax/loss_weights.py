@@ -1,4 +1,4 @@
-"""Weighing: from losses of samples to this worker's part of the joined batch's gradient."""
+"""Turns the losses of samples into this worker's part of the joined batch's gradient."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Loss = Callable[..., Any]
 
 
 class LossWeights:
-    """Turns a loss function into one of this worker's part of a mean over all samples.
+    """Computes this worker's part of a mean over all samples, from a loss function.
 
-    With `counted`, the loss function returns sums over tokens or the like, and how many they are,
+    With `counted`, the loss function returns sums over tokens (or other units) and their number,
     per sample; with `has_aux`, further figures per sample.
     """
 
@@ -29,19 +29,19 @@ class LossWeights:
     def part(
         self, params: Any, batch: Any, others: Any, size: int, samples: Any, total: Any
     ) -> dict[str, Any]:
-        """Return this worker's summands: of the loss, what it is counted by, figures, gradient.
+        """Return this worker's summands of loss, count, figures and gradient.
 
         Of the `size` samples of the batch the first `samples` count; `total` is X.
         """
         is_sample = jnp.arange(size) < samples
 
         def summand(what: str, figures: Any) -> Any:
-            """Return the sum over the samples that are no padding, over X."""
+            """Return the sum over the samples without padding, divided by X."""
             shape = jnp.shape(figures)
             if shape[:1] != (size,) or (what != "figure" and len(shape) != 1):
                 raise InvalidSetting(_one_each(what, size, shape))
             counts = is_sample.reshape(-1, *[1] * (len(shape) - 1))
-            # In float32 at least; and what is no number in padding is left out.
+            # In float32 at least; padding is left out even where it is NaN.
             figures = jnp.asarray(figures, jnp.promote_types(jnp.result_type(figures), "float32"))
             return jnp.where(counts, figures, 0).sum(axis=0) / total.astype(figures.dtype)
 
@@ -58,7 +58,7 @@ class LossWeights:
         return {"loss": loss, "gradient": gradient, **parts}
 
     def result(self, summed: dict[str, Any]) -> tuple[Any, Any]:
-        """Return what `jax.value_and_grad` would of the joined batch, from the sum of all parts."""
+        """Return the result of `jax.value_and_grad` on the joined batch, from the sum of parts."""
         loss, gradient = summed["loss"], summed["gradient"]
         if self._counted:
             count = summed["count"]

@@ -1,4 +1,4 @@
-"""Turns: every batch of a loader gets one gradient, and no gradient comes without a batch."""
+"""Checks that every batch of a loader gets one gradient, and every gradient has a batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from evenstep.training.epochs import Dealt
 
 
 class PendingBatch:
-    """Has the batch whose gradient is due.
+    """Holds the batch whose gradient is due.
 
     >>> PendingBatch().take()
     Traceback (most recent call last):
@@ -19,7 +19,7 @@ class PendingBatch:
         self._dealt: Dealt | None = None
 
     def give(self, dealt: Dealt) -> None:
-        """A loader has a new batch."""
+        """Set the batch that a loader has just yielded."""
         self._dealt = dealt
 
     def take(self) -> Dealt:

@@ -1,7 +1,7 @@
-"""The MXNet adapter: batches of planned sizes, weighted pushes, clocks that leave out waiting.
+"""The MXNet adapter: batches of planned sizes, weighted pushes, times without waiting.
 
 Start with `balancer.py`, then `store.py` and `data_iter.py`. MXNet is retired upstream: 1.9.1 is
-the last version, and the only one that this is made for.
+the last version, and the only one supported.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Balancer", "DealtIter"]
 
 
 def __getattr__(name: str) -> Any:
-    # A server imports `carrier` from within its import of MXNet, which is not yet whole then.
+    # A server imports `collective` while it imports MXNet, which is not complete then.
     if name == "Balancer":
         from evenstep.mxnet.balancer import Balancer
 

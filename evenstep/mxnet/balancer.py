@@ -1,7 +1,7 @@
-"""The balancer of MXNet workers that share a kvstore: what a training script talks to.
+"""The balancer of MXNet workers that share a kvstore: the object that a training script uses.
 
 The iterator begins every iteration; the exchange, around a Trainer's step or a Module's update,
-ends it. Each worker's report rides along with its gradients, as one more key that the servers sum.
+ends it. Each worker pushes its report with its gradients, as one more key that the servers sum.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ class Balancer(BalancerBase):
     `total` is X, the samples of all workers in one iteration. `reduction` says what gradients are
     over a batch: `sum`, as Gluon's losses and Module's outputs have it, or `mean`, where the loop
     takes the mean of the losses. `min_trainable` is the smallest batch that the model can be
-    trained on.
-    The other settings are those of every framework: `mode`, `policy`, `coordinator` and so on. All
-    workers must make one, before the Trainer or Module.
+    trained on. The other settings are those of every framework: `mode`, `policy`, `coordinator` and
+    so on. All workers must make one, before the Trainer or Module.
     """
 
     def __init__(
@@ -54,15 +53,15 @@ class Balancer(BalancerBase):
         check_store(store)
         self._context = context or mx.context.current_context()
         self._timer = options["timer"] = TransferTimer(options.get("timer"))
-        self._meeting = StoreCollective(store)
+        self._collective = StoreCollective(store)
         self._loop = make_loop(
-            self._meeting, total, framework="mxnet", device=self._context.device_type,
+            self._collective, total, framework="mxnet", device=self._context.device_type,
             min_trainable=min_trainable, **options,
         )  # fmt: skip
         self._loop.agree({"reduction": reduction})
         self._reduction = reduction
         self.kvstore = WeightedStore(store)
-        """What to give to the Trainer, or to the Module."""
+        """The kvstore to pass to the Trainer, or to the Module."""
 
     def iter(
         self,
@@ -73,9 +72,9 @@ class Balancer(BalancerBase):
         label_name: str = "softmax_label",
         **dealing: Unpack[DealingOptions],
     ) -> DealtIter:
-        """Return this worker's batches of some arrays, in place of an `mx.io.NDArrayIter`.
+        """Return this worker's batches of some arrays; replaces an `mx.io.NDArrayIter`.
 
-        Takes `shuffle`, `seed`, `drop_last`, `data_name`, `label_name`. All workers must call it.
+        The options are `shuffle`, `seed` and `drop_last`. All workers must call it.
         """
         batches = DealtIter(
             data, label, total=self.total, worker=self.worker, num_workers=self.num_workers,
@@ -91,26 +90,26 @@ class Balancer(BalancerBase):
         batchify_fn: Callable[[list[Any]], Any] | None = None,
         **dealing: Unpack[DealingOptions],
     ) -> BalancedLoader:
-        """Return this worker's batches of a Gluon data set, in place of a DataLoader.
+        """Return this worker's batches of a Gluon data set; replaces a DataLoader.
 
-        Takes `shuffle`, `seed` and `drop_last`. All workers must call it.
+        The options are `shuffle`, `seed` and `drop_last`. All workers must call it.
         """
         loader = BalancedLoader(dataset, self._loop, batchify_fn, **dealing)
         self._loop.agree(loader.epochs.common_settings)
         return loader
 
     def step(self, trainer: Any, ignore_stale_grad: bool = False) -> None:
-        """Exchange gradients and update parameters, in place of ``trainer.step(batch_size)``."""
+        """Exchange gradients and update parameters; replaces ``trainer.step(batch_size)``."""
         check_trainer(trainer, self.kvstore)
         with self.exchanging():
             trainer.step(self._divisor, ignore_stale_grad)
 
     def update(self, module: Any) -> None:
-        """Exchange gradients and update parameters, in place of ``module.update()``."""
+        """Exchange gradients and update parameters; replaces ``module.update()``."""
         self._update(module, module.update)
 
     def fit(self, module: Any, batches: DealtIter, **settings: Any) -> None:
-        """Train a module, in place of ``module.fit(batches, kvstore=..., **settings)``."""
+        """Train a module; replaces ``module.fit(batches, kvstore=..., **settings)``."""
         optimizer = settings.get("optimizer", "sgd")
         if isinstance(optimizer, str):
             given = dict(settings.get("optimizer_params", {"learning_rate": 0.01}))
@@ -124,9 +123,9 @@ class Balancer(BalancerBase):
 
     @contextmanager
     def exchanging(self) -> Iterator[None]:
-        """Exchange what is pushed to `kvstore` within: the end of an iteration.
+        """Exchange the gradients pushed to `kvstore` within the block, and end the iteration.
 
-        Returns when every worker has pushed, and this one has pulled.
+        Leaves the block when every worker has pushed, and this one has pulled.
         """
         self.kvstore.open(self._factor)
         try:
@@ -134,28 +133,28 @@ class Balancer(BalancerBase):
             self.kvstore.wait_for_gradients()
             self._loop.finish(used_memory(self._context))
             slots = self._loop.slots()
-            self._meeting.push(slots)
-            # A push is acknowledged when all workers have pushed: this is where they wait.
+            self._collective.push(slots)
+            # A push is acknowledged when all workers have pushed: workers wait here.
             mx.nd.waitall()
             begun = time.perf_counter()
             self.kvstore.pull_all()
             mx.nd.waitall()
             self._timer.pulled(time.perf_counter() - begun)
-            self._loop.take(self._meeting.pull(slots))
+            self._loop.take(self._collective.pull(slots))
         finally:
             self.kvstore.close()
 
     @property
     def _divisor(self) -> int:
-        """What the optimizer divides the summed gradients by, always the same."""
+        """The constant by which the optimizer divides the summed gradients."""
         return self.total if self._reduction == "sum" else 1
 
     @property
     def _factor(self) -> float:
-        """What this worker's gradients are multiplied by before they are summed."""
+        """The factor of this worker's gradients before they are summed."""
         if self._reduction == "mean":
             return self._loop.weight
-        # At the end of an epoch there are fewer samples than what is divided by.
+        # At the end of an epoch there are fewer samples than the divisor.
         return self._loop.weight * self.total / max(self._loop.samples, 1)
 
     def _update(self, module: Any, update: Callable[[], None]) -> None:
@@ -167,7 +166,7 @@ class Balancer(BalancerBase):
 def used_memory(context: Any) -> float | None:
     """Return the share of a GPU's memory that is in use; None on a CPU, whose memory is shared.
 
-    MXNet keeps what it has allocated once, so that this is the share at its peak.
+    MXNet keeps the memory that it has allocated, so that this is the share at its peak.
 
     >>> used_memory(mx.cpu())
     """
@@ -182,7 +181,7 @@ _REDUCTIONS = ("sum", "mean")
 
 
 def check_reduction(reduction: str) -> None:
-    """Raise InvalidSetting unless gradients are known to be sums or means.
+    """Raise InvalidSetting unless gradients are sums or means.
 
     >>> check_reduction("max")
     Traceback (most recent call last):
@@ -195,7 +194,7 @@ def check_reduction(reduction: str) -> None:
 
 
 def check_store(store: Any) -> None:
-    """Raise InvalidSetting unless it is a kvstore that sums what all workers push."""
+    """Raise InvalidSetting unless it is a kvstore that sums the pushes of all workers."""
     if not isinstance(store, mx.kvstore.KVStore):
         raise InvalidSetting(
             f"kvstore must be one that mx.kvstore.create makes, got {type(store).__name__}"
@@ -218,7 +217,7 @@ def check_trainer(trainer: Any, kvstore: Any) -> None:
 
 
 def check_module(module: Any, kvstore: Any, divisor: int) -> None:
-    """Raise InvalidSetting unless a Module's optimizer divides by what is summed over."""
+    """Raise InvalidSetting unless a Module has the balancer's kvstore and the right divisor."""
     if module._kvstore is not kvstore:
         raise InvalidSetting(
             "the Module must be given init_optimizer(kvstore=balancer.kvstore), got "

@@ -1,7 +1,7 @@
-"""Meeting over a kvstore: servers add up what is pushed, so a row in zeros reaches everybody.
+"""Exchanges small values between the workers of a kvstore, whose servers sum what is pushed.
 
-A server hands every key to its optimizer. Those from `FIRST_ROWS` on are no parameters but rows
-that workers tell each other, and keep the sum of what was pushed last. Servers import this module.
+A server passes every key to its optimizer. Keys from `FIRST_ROWS` on are not parameters but rows
+that workers exchange, and keep the sum of the last pushes. Servers import this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Table = NDArray[np.float32]
 
 
 class StoreCollective:
-    """The meeting of all workers of a kvstore that sums: `dist_sync`, or `local` with one of them.
+    """Exchanges rows over a kvstore that sums: `dist_sync`, or `local` with one worker.
 
     Tables of one size share a key, which all workers make when they first need it.
     """
@@ -27,12 +27,12 @@ class StoreCollective:
         self.worker = int(store.rank)
         self.num_workers = int(store.num_workers)
         self._store = store
-        # A store has them for good: making one twice would wait forever.
+        # Keys are kept with the store: to make one twice would wait forever.
         self._keys: dict[int, int] = vars(store).setdefault("evenstep_rows", {})
 
     def everybody(self, row: Floats) -> Floats:
         """Return the rows of all workers."""
-        # Servers add up in float32, which keeps 16 bits and a lot of zeros exactly.
+        # Servers sum in float32, which is exact for one 16-bit number and zeros.
         words = np.ascontiguousarray(row, dtype=np.float64).view(np.uint16)
         table = np.zeros((self.num_workers, len(words)), dtype=np.float32)
         table[self.worker] = words
@@ -45,7 +45,7 @@ class StoreCollective:
         self._store.push(self._key_of(table), mx.nd.array(table.ravel()))
 
     def pull(self, table: Table) -> Table:
-        """Return the sum of the tables that were pushed, of which this is one."""
+        """Return the sum of the tables of all workers, of which this is one."""
         summed = mx.nd.empty(table.size)
         self._store.pull(self._key_of(table), out=summed)
         rows: Table = summed.asnumpy().reshape(table.shape)
@@ -64,7 +64,7 @@ the result in 32 bits, so that keys must stay below 215,000."""
 
 
 class RowCarrier(mx.optimizer.Optimizer):  # type: ignore[misc]  # MXNet is not annotated
-    """Updates parameters by the optimizer of a user, and takes rows as they are.
+    """Updates parameters by the optimizer of a user, and stores rows unchanged.
 
     The parameters of the training have keys from `first` on, and are 0, 1, ... to its optimizer.
     """
@@ -81,7 +81,7 @@ class RowCarrier(mx.optimizer.Optimizer):  # type: ignore[misc]  # MXNet is not 
         return self.optimizer.create_state_multi_precision(index - self.first, weight)
 
     def update_multi_precision(self, index: int, weight: Any, grad: Any, state: Any) -> None:
-        """Update what is stored under a key by the sum of what was pushed."""
+        """Update the value of a key by the sum of the pushes."""
         if index >= FIRST_ROWS:
             weight[:] = grad
         else:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet is not annotated
-    """A DataIter whose batch size can be set at any time: the very next batch has it.
+    """A DataIter whose batch size can be set at any time, and holds from the next batch on.
 
     `sizes` are the batch sizes of all workers, which add up to `total`; this worker gets its part
     of each iteration's samples by them. `Balancer.iter` makes one that sets them by the plan.
@@ -90,7 +90,7 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
         return batch
 
     def reset(self) -> None:
-        """Go on to the next epoch, unless this one has just begun."""
+        """Start the next epoch, unless this one has just begun."""
         if self.epochs.position > 0:
             self.epochs.end()
 
@@ -101,7 +101,7 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
 
 
 class BalancedLoader(ThroughEpochs):
-    """Batches of a Gluon data set, in place of a `gluon.data.DataLoader`."""
+    """Batches of a Gluon data set; replaces a `gluon.data.DataLoader`."""
 
     def __init__(
         self,

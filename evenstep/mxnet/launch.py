@@ -23,7 +23,7 @@ _LOCAL = "127.0.0.1"
 
 
 class LocalJob:
-    """The processes of a job; the workers run a command, the others are there for them."""
+    """The processes of a job: workers that run a command, scheduler and servers."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class LocalJob:
     ) -> None:
         env = _environment(num_workers, num_servers)
         roles = ["scheduler", *["server"] * num_servers, *["worker"] * num_workers]
-        # Importing MXNet is all that scheduler and servers do: it ends with the job.
+        # Scheduler and servers only import MXNet: the import returns when the job ends.
         serve = [sys.executable, "-c", "import mxnet"]
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
@@ -49,7 +49,7 @@ class LocalJob:
             raise
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return when all have ended well; end all where one has failed, or time is up."""
+        """Return when all have succeeded; end all if one fails, or at the timeout."""
         begun = time.monotonic()
         try:
             while any(process.poll() is None for process in self._processes):
@@ -62,7 +62,7 @@ class LocalJob:
             self.kill()
 
     def kill(self) -> None:
-        """End what still runs."""
+        """End all processes that still run."""
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     args = parser.parse_args()
-    # Whoever is told to end ends the others, too.
+    # A SIGTERM to this process must end the others, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     command = [sys.executable, args.script, *args.arguments]
     try:

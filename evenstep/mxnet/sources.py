@@ -1,4 +1,4 @@
-"""Sources: where the samples of a batch come from."""
+"""Sources of samples: arrays from which batches are taken."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from evenstep.core import Ints
 from evenstep.errors import InvalidSetting
 
 Arrays = Any
-"""An array, several of them, or several by their names; as `mx.io.NDArrayIter` takes them."""
+"""An array, a list of them, or a dict of them by name, as `mx.io.NDArrayIter` takes them."""
 
 
 class ArraySource:
@@ -27,7 +27,7 @@ class ArraySource:
         self.num_samples = next(iter(lengths.values()))
 
     def describe(self, batch_size: int) -> tuple[list[Any], list[Any]]:
-        """Return the shapes of data and labels of such a batch."""
+        """Return the shapes of data and labels of a batch of this size."""
         return _shapes(self._data, batch_size), _shapes(self._label, batch_size)
 
     def batch(self, samples: Ints) -> Any:

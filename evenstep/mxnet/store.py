@@ -1,8 +1,8 @@
-"""The weighted store: what a Trainer or a Module takes for its kvstore.
+"""The weighted store: the kvstore of a Trainer or a Module.
 
-Within an exchange, gradients are weighted before they are pushed, and pulls are put off until every
-worker has pushed: a server acknowledges a push only then, so that what comes before is waiting and
-what comes after is this worker's own pull.
+Within an exchange, gradients are weighted before they are pushed, and pulls are deferred until
+every worker has pushed. A server acknowledges a push only then, so that the time before is waiting,
+and the time after is this worker's own pull.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from evenstep.mxnet.collective import FIRST_ROWS, RowCarrier
 
 
 class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is not annotated
-    """A kvstore that weighs what is pushed between `open` and `close`."""
+    """A kvstore that weights the gradients pushed between `open` and `close`."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
         self._numbers: dict[str, int] = {}
-        # A store has its keys for good: a further training gets keys behind those of the last one.
+        # A store never frees keys: a further training gets keys after those of the last one.
         self._taken: set[int] = vars(store).setdefault("evenstep_parameters", set())
         self._first = max(self._taken, default=-1) + 1
         self._has_optimizer = False
         self._factor: float | None = None
         self._computed: list[Any] = []
-        self._put_off: list[tuple[int, Any, int]] = []
+        self._deferred: list[tuple[int, Any, int]] = []
 
     @property
     def type(self) -> str:
-        """The type of the store behind it."""
+        """The type of the underlying store."""
         return str(self._store.type)
 
     @property
@@ -44,26 +44,26 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
         return int(self._store.num_workers)
 
     def open(self, factor: float) -> None:
-        """Begin an exchange: multiply by `factor` what is pushed from now on."""
+        """Begin an exchange: multiply all pushes by `factor` from now on."""
         self._factor = factor
 
     def wait_for_gradients(self) -> None:
-        """Return when all that was pushed has been computed, whoever has received it."""
+        """Return when all gradients pushed are computed, received or not."""
         for array in self._computed:
             array.wait_to_read()
         self._computed.clear()
 
     def pull_all(self) -> None:
-        """Pull what was put off."""
-        for key, out, priority in self._put_off:
+        """Make the deferred pulls."""
+        for key, out, priority in self._deferred:
             self._store.pull(key, out=out, priority=priority)
-        self._put_off.clear()
+        self._deferred.clear()
 
     def close(self) -> None:
         """End the exchange."""
         self._factor = None
         self._computed.clear()
-        self._put_off.clear()
+        self._deferred.clear()
 
     def init(self, key: Any, value: Any) -> None:
         """Give a key its first value, that of worker 0."""
@@ -72,7 +72,7 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """Give a key the value of worker 0, and pull it."""
         self._store.broadcast(self._new(key), value, out, priority)
-        # MXNet does not keep its pull before a push that follows, which would change the value.
+        # MXNet may run the pull after a later push, which would change the value.
         mx.nd.waitall()
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
@@ -86,20 +86,20 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
         self._store.push(self._number(key), _times(value, self._factor), priority)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, **_: Any) -> None:
-        """Fetch what a key has become: at once, or when all workers have pushed."""
+        """Fetch the value of a key: at once, or when all workers have pushed."""
         if self._factor is None:
             self._store.pull(self._number(key), out=out, priority=priority)
         else:
-            self._put_off.append((self._number(key), out, priority))
+            self._deferred.append((self._number(key), out, priority))
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
-        """Add weighted gradients to those of all workers, and fetch what comes of it."""
+        """Add weighted gradients to those of all workers, and fetch the result."""
         if out is not None:
             self.push(key, value, priority)
             self.pull(key, out, priority)
             return
-        # The sum replaces the gradients, as whoever asked for it is about to use it. What is pushed
-        # is where MXNet pulls to, so that a copy shows when the gradients were computed.
+        # The sum replaces the gradients at once, as the caller is about to use it. MXNet pulls into
+        # the arrays pushed, so that only a copy shows when the gradients were computed.
         computed = [array.copy() for array in _arrays(value)]
         self.push(key, value, priority)
         self._computed[-len(computed) :] = computed
@@ -112,11 +112,11 @@ class WeightedStore(mx.kvstore.KVStoreBase):  # type: ignore[misc]  # MXNet is n
         vars(self._store)["evenstep_optimizer"] = True
 
     def is_capable(self, capability: str) -> bool:
-        """Return whether the store behind it can do something."""
+        """Return whether the underlying store has a capability."""
         return bool(self._store.is_capable(capability))
 
     def set_gradient_compression(self, compression_params: Any) -> None:
-        """Refuse: compression would not leave alone what the workers tell each other."""
+        """Refuse: compression would change the rows that workers exchange."""
         raise InvalidSetting(
             "gradient compression must be off, as it would compress the workers' reports too, "
             f"got {compression_params!r}"
@@ -169,7 +169,7 @@ def _arrays(value: Any) -> Iterator[Any]:
 
 
 def _times(value: Any, factor: float) -> list[Any]:
-    """Return a value times a factor; whatever it is, 0 times it is 0."""
+    """Return a value times a factor; 0 times anything, NaN too, is 0."""
     if factor == 1:
         return list(_arrays(value))
     if factor == 0:

@@ -1,4 +1,4 @@
-"""The transfer timer: a worker's own computing, with its own pull and push."""
+"""The transfer timer: batch processing time with the worker's own pull and push."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from evenstep.measure.timer import HostTimer, Measurement, Timer
 
 
 class TransferTimer:
-    """Adds to the time of each iteration what the worker needed to fetch its parameters.
+    """Adds the worker's transfer times to the time of each iteration.
 
-    The pull that precedes an iteration is part of it, as in the paper. What the push took cannot be
-    told from waiting, so it is taken to be as long: the same bytes over the same line.
+    The pull that precedes an iteration is part of it, as in the paper. The time of the push cannot
+    be separated from waiting, and is taken to be that of the pull: the same bytes over the same
+    link.
 
     >>> timer = TransferTimer(HostTimer(iter([1.0, 1.5, 1.5]).__next__))
     >>> timer.pulled(0.125)
@@ -34,7 +35,7 @@ class TransferTimer:
         self.reported = inner.reported
 
     def pulled(self, seconds: float) -> None:
-        """Take note of how long the parameters of the coming iteration took."""
+        """Record how long the pull of the coming iteration's parameters took."""
         self._transfers = 2 * seconds
 
     def finished(self) -> Measurement | None:

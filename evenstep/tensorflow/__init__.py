@@ -1,4 +1,4 @@
-"""Evenstep for TensorFlow: MultiWorkerMirroredStrategy, by a loop of your own or by `model.fit`.
+"""The TensorFlow adapter: balances MultiWorkerMirroredStrategy, in a custom loop or `model.fit`.
 
 from evenstep.tensorflow import Balancer
 balancer = Balancer(strategy, total=256)

@@ -32,8 +32,7 @@ class Balancer(BalancerBase):
     `total` is X, the samples of all workers in one iteration; everything else has a default, and
     is what it is for `evenstep.pytorch.Balancer`: mode, shares, policy, predictor, minimum,
     maximum, granularity, coordinator, log, name, summary, warm_up, timer. `min_trainable` is the
-    smallest
-    batch that the model can be trained on. All workers must make one.
+    smallest batch that the model can be trained on. All workers must make one.
     """
 
     def __init__(
@@ -53,18 +52,18 @@ class Balancer(BalancerBase):
     ) -> BalancedDataset:
         """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
 
-        `map` is applied to each sample, by tf.data and in parallel: to names of files, say. Takes
-        `shuffle`, `seed` and `drop_last`, too. All workers must call it.
+        `map` is applied to each sample (a file name, say) by tf.data, in parallel. The options are
+        `shuffle`, `seed` and `drop_last`. All workers must call it.
         """
         return BalancedDataset(self._loop, tensors, map, **how)
 
     def apply(
         self, optimizer: Any, gradients: Sequence[Gradient], variables: Sequence[Any]
     ) -> None:
-        """Apply the gradient of the joined batch, from those of the mean over this worker's batch.
+        """Apply the gradient of the joined batch, given those of the mean over this worker's batch.
 
-        In place of ``optimizer.apply(gradients, variables)``, outside of `strategy.run`. This
-        worker's own work ends here, as soon as its gradients are there.
+        Replaces ``optimizer.apply(gradients, variables)``, outside of `strategy.run`. The batch
+        processing time ends here, as soon as this worker's gradients are computed.
         """
         wait_for(gradients)
         self._loop.finish(None if self._memory is None else self._memory.read())
@@ -72,7 +71,7 @@ class Balancer(BalancerBase):
         self._loop.take(update(gradients, self._loop.weight, self._loop.slots()))
 
     def _update_of(self, optimizer: Any, variables: Sequence[Any]) -> Update:
-        # It keeps what it is made of, so that nothing else can get these ids.
+        # The update keeps optimizer and variables alive, so that their ids stay unique.
         key = id(optimizer), *map(id, variables)
         if key not in self._updates:
             self._updates[key] = Update(self._strategy, optimizer, variables)
@@ -82,11 +81,10 @@ class Balancer(BalancerBase):
 def loop_of(
     strategy: tf.distribute.Strategy, total: int, min_trainable: int, options: Options
 ) -> tuple[Loop, DeviceMemory | None]:
-    """Return the loop of this worker of a strategy, and the memory of its device, if it has any."""
-    meeting = StrategyCollective(strategy)
+    """Return the loop of this worker of a strategy, and the memory of its device if it is a GPU."""
     device = device_kind(strategy.extended.worker_devices[0])
     loop = make_loop(
-        meeting,
+        StrategyCollective(strategy),
         total,
         framework="tensorflow",
         device=device,
@@ -101,7 +99,7 @@ _DEVICE = "GPU:0"
 
 
 class DeviceMemory:
-    """The peak of what TensorFlow holds of the GPU since the last reading."""
+    """The peak of the GPU memory that TensorFlow has used since the last reading."""
 
     def __init__(self) -> None:
         self._capacity = capacity_of(_DEVICE)
@@ -113,7 +111,7 @@ class DeviceMemory:
 
 
 def capacity_of(device: str) -> int:
-    """Return the bytes that TensorFlow may use of a device; 0 where it does not say."""
+    """Return the bytes of a device's memory that TensorFlow may use; 0 where unknown."""
     for found in device_lib.list_local_devices():
         if found.name.endswith(device):
             return int(found.memory_limit)

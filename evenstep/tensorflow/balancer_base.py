@@ -1,6 +1,6 @@
-"""What all balancers of TensorFlow tell about their loop.
+"""The base class of TensorFlow's balancers: averages BatchNorm statistics over all workers.
 
-Each worker has its own, from its own batches; nobody waits for them while training.
+Each worker has statistics of its own batches; training does not wait for their average.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class BalancerBase(balancer_base.BalancerBase):
 
 
 def average_buffers(model: Any, loop: Loop) -> None:
-    """Give all workers the mean of their buffers, weighted by their batches of the iteration.
+    """Set the buffers to their mean over all workers, weighted by the last batch of each.
 
     All workers must call it. It waits for all of them, which does not count as work.
     """
@@ -35,7 +35,7 @@ def average_buffers(model: Any, loop: Loop) -> None:
     with loop.away():
         parts = [buffer.numpy().astype(np.float64) for buffer in buffers]
         own = np.concatenate([part.ravel() for part in parts])
-        # Those of a worker without samples are left out, be they no numbers.
+        # The buffers of a worker without samples may be NaN, and are left out.
         weighted = own * loop.weight if loop.samples else np.zeros_like(own)
         mean = loop.meeting.everybody(weighted).sum(axis=0)
     ends = np.cumsum([part.size for part in parts])[:-1]

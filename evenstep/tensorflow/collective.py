@@ -1,4 +1,4 @@
-"""The workers of a strategy, as they meet."""
+"""Exchanges small values between the workers of a strategy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 256
 
 
 class StrategyCollective:
-    """Lets the workers of a strategy tell each other numbers; each has one device."""
+    """Exchanges rows of numbers between the workers of a strategy, each with one device."""
 
     def __init__(self, strategy: tf.distribute.Strategy) -> None:
         _check(strategy)
@@ -34,21 +34,21 @@ class StrategyCollective:
         self._summed = on_workers(strategy, summed, [spec])
 
     def everybody(self, row: Floats) -> Floats:
-        """Return the rows of all workers: each fills its own in zeros, and they are summed."""
-        heard = [self._piece(row[i : i + _PIECE]) for i in range(0, len(row), _PIECE)]
-        return np.concatenate(heard, axis=1)
+        """Return the rows of all workers, as a sum of tables that are zero but for one row."""
+        pieces = [self._piece(row[i : i + _PIECE]) for i in range(0, len(row), _PIECE)]
+        return np.concatenate(pieces, axis=1)
 
     def _piece(self, piece: Floats) -> Floats:
         rows = np.zeros((self.num_workers, _PIECE))
         rows[self.worker, : len(piece)] = piece
-        told: Floats = self._summed(tf.constant(rows)).numpy()
-        return told[:, : len(piece)]
+        summed: Floats = self._summed(tf.constant(rows)).numpy()
+        return summed[:, : len(piece)]
 
 
 def on_workers(
     strategy: tf.distribute.Strategy, work: Callable[..., Any], signature: Any = None
 ) -> Any:
-    """Return a function that all workers run together, so that they can meet within it."""
+    """Return a function that all workers run together, and that may contain collectives."""
 
     def run(*args: Any) -> Any:
         return strategy.run(work, args=args)
@@ -59,8 +59,8 @@ def on_workers(
 def sum_of_all(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     """Return the sums of some tensors over all workers; within `strategy.run`.
 
-    Those of one dtype go in one exchange. They must be tensors that were made there: the strategy
-    looks for where they are.
+    Tensors of one dtype go in one exchange. They must have been made within `strategy.run`: the
+    strategy looks up their device.
     """
     context = tf.distribute.get_replica_context()
     summed = dict.fromkeys(range(len(tensors)))

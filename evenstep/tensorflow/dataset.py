@@ -1,4 +1,4 @@
-"""The data set of a loop: this worker's batches, each of the size that was planned last."""
+"""The data set of a loop: this worker's batches, each of the size in the newest plan."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class BalancedDataset(ThroughEpochs):
-    """This worker's part of every iteration; to be gone through once per epoch.
+    """This worker's part of every iteration; iterate over it once per epoch.
 
-    A batch is asked for when its plan is known, and not before, so that a plan holds from the next
-    batch on. Epochs count themselves unless you call `set_epoch`.
+    A batch is fetched when its plan is known, and not before, so that a plan holds from the next
+    batch on. Epochs are counted automatically unless you call `set_epoch`.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class BalancedDataset(ThroughEpochs):
     ) -> None:
         self._loop = loop
         self._begun = begun
-        """Is called in every iteration, before its batch is fetched."""
+        """Called in every iteration, before its batch is fetched."""
         self._samples = TensorSamples(tensors, map)
         self.epochs = Epochs(
             self._samples.count, loop.total, min_trainable=loop.min_trainable, **how
         )
         loop.agree(self.epochs.common_settings)
         self.element_spec = self._samples.element_spec
-        """The signature of a function that takes a batch: it is traced once, for all sizes."""
+        """The signature of a function that takes a batch, so that it is traced once."""
 
     def __iter__(self) -> Iterator[Any]:
         for dealt in batches(self._loop, self.epochs):

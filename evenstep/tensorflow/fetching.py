@@ -1,4 +1,4 @@
-"""Fetching: from the indices of samples to a batch, by tf.data."""
+"""Fetching: turns the indices of samples into a batch, with tf.data."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import tensorflow as tf
 from evenstep.errors import InvalidSetting
 
 Map = Callable[..., Any]
-"""From one sample to one sample, as for `tf.data.Dataset.map`."""
+"""Maps one sample to another, as for `tf.data.Dataset.map`."""
 
 INDICES = tf.TensorSpec((None,), tf.int64)
 
 
 class TensorSamples:
-    """Samples in memory, or what they are made from, such as names of files."""
+    """Samples in memory, or the values they are made from, such as file names."""
 
     def __init__(self, tensors: Any, map: Map | None = None) -> None:
         self._tensors = tf.nest.map_structure(tf.convert_to_tensor, tensors)
         self._map = map
         self.count = _common_length(self._tensors)
         self.fetch = tf.function(self.batch, input_signature=[INDICES])
-        """Returns the batch of some indices; traced once, whatever their number."""
+        """Returns the batch of some indices; traced once, for batches of all sizes."""
 
     @property
     def element_spec(self) -> Any:

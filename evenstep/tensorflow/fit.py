@@ -1,11 +1,11 @@
 """`model.fit`, balanced: one callback, and one call for the data set.
 
 Everything happens within Keras's own training function: the data set begins an iteration when the
-function asks for its batch, and the optimizer ends it when the local gradients are there. Both are
-calls back into Python, so that the function is traced once, as without them.
+function asks for its batch, and the optimizer ends it when the local gradients are computed. Both
+call back into Python, so that the function is traced once, as without them.
 
-Keras lets a strategy distribute a data set, which cuts its batches up, shards them, and fetches
-ahead. What is distributed already it takes as it is: so that is what this claims to be.
+Keras lets a strategy distribute a data set, which splits batches, shards them, and prefetches. It
+uses a data set that is distributed already as it is, so the data set here claims to be one.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     """Balances `model.fit` over the workers of the model's strategy, each with one device.
 
-    The settings are those of `Balancer`. Give it to `fit` among the callbacks, and the data set
-    that `dataset` returns as the first argument.
+    The settings are those of `Balancer`. Pass it to `fit` as a callback, and the data set that
+    `dataset` returns as the first argument.
     """
 
     def __init__(
@@ -63,13 +63,13 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_begin(self, logs: Any = None) -> None:
         epochs = self._check()
-        # Keras trains whole epochs, so that one that was left begins anew.
+        # Keras trains whole epochs, so an interrupted one starts from its beginning.
         epochs.position = 0
         self._release()
         self._failure = None
         self._apply, self._train_step = self.model.optimizer.apply, self.model.train_step
         self.model.optimizer.apply, self.model.train_step = self._applied, self._trained
-        # What was traced before knows nothing of this.
+        # A function traced before would not call the replacements.
         self.model.make_train_function(force=True)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -91,32 +91,32 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         return {"loop": self._loop.state_dict(), "epochs": epochs}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made; before or after `dataset` is called."""
+        """Continue from a checkpoint; call it before or after `dataset`."""
         self._loop.load_state_dict(state["loop"])
         self._saved_epochs = state["epochs"]
         self._restore_epochs()
 
     def _restore_epochs(self) -> None:
-        """Take up the epoch of a checkpoint, when there are both a checkpoint and data."""
+        """Restore the epoch of a checkpoint, once there are both a checkpoint and data."""
         if self._epochs is None or self._saved_epochs is None:
             return
         self._epochs.load_state_dict(self._saved_epochs)
         self._saved_epochs = None
-        # Where another callback saves at the end of an epoch, it may be asked before this one.
+        # A callback that saves at the end of an epoch may have run before this one.
         if self._epochs.position == len(self._epochs):
             self._epochs.end()
 
     def _release(self) -> None:
-        """Let the model be as it was; a fit that has failed may have left it otherwise."""
+        """Restore the methods of model and optimizer, also after a fit that failed."""
         for owner, name in ((self.model.optimizer, "apply"), (self.model, "train_step")):
             if name in vars(owner):
                 delattr(owner, name)
 
     def _deals(self) -> Iterator[Ints]:
-        """Yield the samples of this worker's batches to the end of the epoch, beginning each.
+        """Yield the samples of this worker's batches to the end of the epoch.
 
-        Keras takes a batch to look at before it trains, so that an iteration is over, and the next
-        one comes, when it has been trained on.
+        Keras takes one batch to inspect before it trains, so an iteration ends when its batch was
+        trained on, not when the next batch is asked for.
         """
         epochs, loop = self._epochs, self._loop
         assert epochs is not None
@@ -129,20 +129,21 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
             yield dealt.samples.astype(np.int64)
 
     def _trained(self, batch: Any) -> Any:
-        """Train on a batch, and return what Keras shows: with a dimension that it takes a mean of.
+        """Train on a batch, and return the logs of Keras with one more dimension.
 
-        It averages over workers along the first dimension, and forgets that most have none.
+        Keras averages them over workers along the first dimension, and scalars have none.
         """
         logs = self._train_step(batch)
         return tf.nest.map_structure(lambda value: tf.reshape(value, (1,)), logs)
 
     def _applied(self, gradients: Sequence[Gradient], variables: Any = None) -> None:
-        """Apply the gradient of the joined batch; in place of the optimizer's own `apply`."""
+        """Apply the gradient of the joined batch; replaces the optimizer's own `apply`."""
         gradients = list(gradients)
-        there = [dense(gradient) for gradient in gradients if gradient is not None]
-        # What is handed over must be there, on whatever device; the others as far as can be told.
-        smallest = min(there, key=lambda gradient: gradient.shape.num_elements() or 0)
-        with tf.control_dependencies(there):
+        computed = [dense(gradient) for gradient in gradients if gradient is not None]
+        # The argument of the call is surely computed then, on any device; the others are ordered
+        # before it as far as TensorFlow allows.
+        smallest = min(computed, key=lambda gradient: gradient.shape.num_elements() or 0)
+        with tf.control_dependencies(computed):
             weight, slots = tf.numpy_function(self._finish, [smallest], [tf.float64, tf.float32])
         weight.set_shape(())
         slots.set_shape(self._loop.slots().shape)
@@ -164,7 +165,7 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         try:
             self._loop.take(rows)
         except Exception as failure:
-            # Out of a graph it would come as an error of TensorFlow.
+            # Raised within a graph, it would become an error of TensorFlow.
             self._failure = failure
 
     def _check(self) -> Epochs:
@@ -172,7 +173,7 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
             raise InvalidSetting("fit must get the data set of FitBalancer.dataset, got another")
         if self.model.jit_compile:
             raise InvalidSetting(
-                "jit_compile must be False, as XLA compiles anew for every batch size, got True"
+                "jit_compile must be False, as XLA compiles again for every batch size, got True"
             )
         if self.model.steps_per_execution != 1:
             raise InvalidSetting(
@@ -187,7 +188,7 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         return self._epochs
 
 
-# Keras takes an adapter of one's own for the data of `fit`, but does not export what it is.
+# Keras accepts a custom adapter for the data of `fit`, but does not export its base class.
 
 
 class _Distributed(tf.distribute.DistributedDataset):  # type: ignore[misc]
@@ -214,7 +215,7 @@ class _Distributed(tf.distribute.DistributedDataset):  # type: ignore[misc]
 def for_fit(
     deals: Callable[[], Iterator[Ints]], samples: TensorSamples, num_iterations: int
 ) -> Any:
-    """Return the batches of the samples that are dealt out, as Keras's `fit` takes them."""
+    """Return the batches of the samples dealt out, in the form that Keras's `fit` takes."""
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False

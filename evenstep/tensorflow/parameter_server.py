@@ -2,7 +2,7 @@
 
 The paper's workflow (Alg. 3): workers pull w, compute a gradient on their x_i samples, and push it
 weighted by x_i / X; when all have pushed, the server sums and makes the update. TensorFlow's own
-ParameterServerStrategy is asynchronous, and its workers know no iterations.
+ParameterServerStrategy is asynchronous, and its workers have no common iterations.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from evenstep.tensorflow.vectors import Vector, VectorLayout
 
 
 class ParameterServer:
-    """The parameters of a model and their optimizer, for so many workers."""
+    """The parameters of a model and their optimizer, for a fixed number of workers."""
 
     def __init__(self, optimizer: Any, variables: Sequence[Any], num_workers: int) -> None:
         require_whole("the number of workers", num_workers)
@@ -37,35 +37,35 @@ class ParameterServer:
             optimizer.build(self._variables)
         self._parameters = self._layout.parameters()
         self._pushed: dict[int, Vector] = {}
-        self._meeting = Gathering(num_workers)
+        self._collective = Gathering(num_workers)
         self._settling = Gathering(num_workers, self._update)
         self._joined: set[int] = set()
 
     def serve(self, address: str, token: str) -> None:
         """Serve workers at HOST:PORT that know the token, until all of them have left.
 
-        Raises EngineFailed where one was lost: what it had pushed is not there for the others.
+        Raises EngineFailed if one was lost: the update would lack its gradient.
         """
         host, _, port = address.rpartition(":")
         with Listener((host, int(port)), authkey=token.encode()) as listener:
-            threads = [self._attend_next(listener) for _ in range(self.num_workers)]
+            threads = [self._serve_next(listener) for _ in range(self.num_workers)]
             for thread in threads:
                 thread.join()
         if self._settling.is_broken:
             raise EngineFailed("all workers must stay to the end, but one was lost")
 
-    def _attend_next(self, listener: Listener) -> threading.Thread:
-        """Attend to the next worker that comes and knows the token, in a thread of its own."""
+    def _serve_next(self, listener: Listener) -> threading.Thread:
+        """Serve the next worker that connects and knows the token, in a thread of its own."""
         while True:
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
                 worker = threading.Thread(
-                    target=self._attend, args=(without_delay(listener.accept()),)
+                    target=self._serve, args=(without_delay(listener.accept()),)
                 )
                 worker.start()
                 return worker
 
-    def _attend(self, connection: Connection) -> None:
-        """Do what one worker asks for, until it leaves."""
+    def _serve(self, connection: Connection) -> None:
+        """Answer the requests of one worker, until it leaves."""
         with contextlib.closing(connection):
             try:
                 while self._answer(connection):
@@ -78,13 +78,13 @@ class ParameterServer:
                 self._break_up()
 
     def _break_up(self) -> None:
-        self._meeting.break_up()
+        self._collective.break_up()
         self._settling.break_up()
 
     def _answer(self, connection: Connection) -> bool:
-        """Answer one question; say whether there may be more."""
-        question, numbers = receive(connection)
-        verb, worker = question["verb"], int(question["worker"])
+        """Answer one request; return whether there may be more."""
+        request, numbers = receive(connection)
+        verb, worker = request["verb"], int(request["worker"])
         if verb == "join":
             self._join(worker)
             send(connection, np.zeros(0), workers=self.num_workers, length=self._layout.length)
@@ -94,7 +94,7 @@ class ParameterServer:
             self._pushed[worker] = numbers
             send(connection, np.zeros(0))
         elif verb in ("meet", "settle"):
-            gathering = self._meeting if verb == "meet" else self._settling
+            gathering = self._collective if verb == "meet" else self._settling
             send(connection, gathering.everybody(worker, numbers))
         elif verb != "leave":
             raise MalformedMessage(f"a question must be one that a worker has, got {verb!r}")
@@ -108,7 +108,7 @@ class ParameterServer:
         self._joined.add(worker)
 
     def _update(self) -> None:
-        """Make the update of an iteration; in the order of workers, whoever came first."""
+        """Make the update of an iteration; gradients are summed in the order of workers."""
         gradient = np.sum([self._pushed[worker] for worker in sorted(self._pushed)], axis=0)
         self._pushed = {}
         self._optimizer.apply(self._layout.split(gradient), self._variables)
@@ -117,15 +117,15 @@ class ParameterServer:
 
 
 _LONGEST = 600.0
-"""Seconds: who is silent for longer is not coming."""
+"""Seconds after which a silent worker counts as lost."""
 
 
 class Gathering:
-    """Everybody's rows, once all are there; what `act` does has been done by then."""
+    """Gathers the rows of all workers, and calls `act` before any of them gets the rows."""
 
     def __init__(self, num_workers: int, act: Callable[[], None] | None = None) -> None:
         self._rows: dict[int, Floats] = {}
-        self._heard: Floats = np.zeros((0, 0))
+        self._gathered: Floats = np.zeros((0, 0))
         self._act = act
         self._barrier = threading.Barrier(num_workers, self._gather, _LONGEST)
 
@@ -141,17 +141,17 @@ class Gathering:
         except threading.BrokenBarrierError:
             raise EngineFailed(
                 f"all workers must come to the end of an iteration, but one did not, and worker "
-                f"{worker} cannot go on"
+                f"{worker} cannot continue"
             ) from None
-        # The next rows are gathered when this worker has come again, so these are still here.
-        return self._heard
+        # The next rows are gathered when this worker has called again, so these are still valid.
+        return self._gathered
 
     def break_up(self) -> None:
-        """Let nobody wait any longer, now or later."""
+        """Release all waiting workers, with an error, now and later."""
         self._barrier.abort()
 
     def _gather(self) -> None:
-        self._heard = np.stack([self._rows[worker] for worker in sorted(self._rows)])
+        self._gathered = np.stack([self._rows[worker] for worker in sorted(self._rows)])
         self._rows = {}
         if self._act is not None:
             self._act()

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class ServerBalancer(BalancerBase):
     """Balances the loops of workers that pull from, and push to, one `ParameterServer`.
 
-    `worker` is this one's number, from 0; `variables` are those of its model, in the order of the
-    server's. Plans are those of a manager with `coordinator`, as `evenstep.connect` returns it; the
-    other settings are those of `Balancer`. All workers must make one.
+    `worker` is the number of this worker, from 0; `variables` are those of its model, in the order
+    of the server's. With a `coordinator`, as `evenstep.connect` returns it, a manager makes the
+    plans; the other settings are those of `Balancer`. All workers must make one.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class ServerBalancer(BalancerBase):
         **options: Unpack[Options],
     ) -> None:
         self._layout = VectorLayout(variables)
-        self._line = ServerConnection(address, token, worker, patience)
+        self._server = ServerConnection(address, token, worker, patience)
         self._loop = make_loop(
-            self._line,
+            self._server,
             total,
             framework="tensorflow",
             device=device,
@@ -60,31 +60,31 @@ class ServerBalancer(BalancerBase):
     ) -> BalancedDataset:
         """Return this worker's batches of some samples, as `Balancer.dataset` does.
 
-        The parameters are pulled when a batch is asked for: that is this worker's own work.
+        The parameters are pulled before a batch is fetched, within the batch processing time.
         """
         return BalancedDataset(self._loop, tensors, map, begun=self._pull, **how)
 
     def push(self, gradients: Sequence[Gradient]) -> None:
         """Push the gradients of the mean over this worker's batch, and wait for the update.
 
-        In place of ``optimizer.apply(gradients, variables)``. This worker's own work ends when its
-        push has arrived: waiting for others comes after that.
+        Replaces ``optimizer.apply(gradients, variables)``. The batch processing time ends when the
+        push of this worker has arrived; waiting for the others comes after that.
         """
         wait_for(gradients)
-        self._line.push(self._layout.gradients(gradients, self._loop.weight))
+        self._server.push(self._layout.gradients(gradients, self._loop.weight))
         self._loop.finish()
-        rows = self._line.settle(self._loop.slots().ravel().astype(np.float64))
+        rows = self._server.settle(self._loop.slots().ravel().astype(np.float64))
         self._loop.take(rows.sum(axis=0).astype(np.float32))
 
     def pull(self) -> None:
-        """Give this worker's model the newest parameters, as for an evaluation."""
+        """Load the newest parameters into this worker's model, for an evaluation, say."""
         with self._loop.away():
             self._pull()
 
     def close(self) -> None:
         """Leave the server, and print the summary."""
         self._loop.close()
-        self._line.close()
+        self._server.close()
 
     def _pull(self) -> None:
-        self._layout.assign(self._line.pull())
+        self._layout.assign(self._server.pull())

@@ -1,4 +1,4 @@
-"""The line of a worker to its parameter server; it is also where the workers meet."""
+"""The connection of a worker to its parameter server, which also exchanges small values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAUSE = 0.1
 
 
 class ServerConnection:
-    """Asks a parameter server at HOST:PORT, one question after the other."""
+    """Sends requests to a parameter server at HOST:PORT, one after the other."""
 
     def __init__(self, address: str, token: str, worker: int, patience: float) -> None:
         self.worker = worker
@@ -43,11 +43,11 @@ class ServerConnection:
         return self._ask("pull")[1]
 
     def push(self, gradient: Vector) -> None:
-        """Hand in this worker's part of the gradient; it has arrived when this returns."""
+        """Send this worker's part of the gradient; it has arrived when this returns."""
         self._ask("push", gradient)
 
     def close(self) -> None:
-        """Leave, if the line still holds."""
+        """Leave, if the connection is still open."""
         if not self._connection.closed:
             with contextlib.suppress(EngineFailed, OSError):
                 self._ask("leave")
@@ -63,15 +63,15 @@ class ServerConnection:
                  worker=self.worker)  # fmt: skip
             if verb == "leave":
                 return {}, _NOTHING
-            said, told = receive(self._connection)
-            if "problem" in said:
+            answer, vector = receive(self._connection)
+            if "problem" in answer:
                 raise EngineFailed(
-                    f"the parameter server at {self._address} says: {said['problem']}"
+                    f"the parameter server at {self._address} says: {answer['problem']}"
                 )
-            return said, told
+            return answer, vector
         except (EOFError, ConnectionError) as problem:
             raise EngineFailed(
-                f"the parameter server at {self._address} must be there to the end, but the line "
+                f"the parameter server at {self._address} must run to the end, but the connection "
                 f"to it is lost ({type(problem).__name__})"
             ) from None
 
@@ -83,24 +83,24 @@ def _reach(address: str, token: str, patience: float) -> Connection:
         with contextlib.suppress(ConnectionRefusedError):
             return without_delay(Client((host, int(port)), authkey=token.encode()))
         time.sleep(_PAUSE)
-    raise EngineFailed(f"a parameter server must be at {address} within {patience:g} s, got nobody")
+    raise EngineFailed(f"a parameter server must be at {address} within {patience:g} s, got none")
 
 
-def send(connection: Connection, numbers: Vector, **said: Any) -> None:
-    """Send some words and a vector, in one piece."""
-    words = json.dumps({"dtype": numbers.dtype.name, **said}).encode()
-    connection.send_bytes(words + b"\n" + np.ascontiguousarray(numbers).tobytes())
+def send(connection: Connection, numbers: Vector, **fields: Any) -> None:
+    """Send a message: some fields and a vector."""
+    header = json.dumps({"dtype": numbers.dtype.name, **fields}).encode()
+    connection.send_bytes(header + b"\n" + np.ascontiguousarray(numbers).tobytes())
 
 
 def receive(connection: Connection) -> tuple[dict[str, Any], Vector]:
-    """Return the words and the vector that come next."""
-    words, _, numbers = connection.recv_bytes().partition(b"\n")
-    said = json.loads(words)
-    return said, np.frombuffer(numbers, said["dtype"])
+    """Return the fields and the vector of the next message."""
+    header, _, numbers = connection.recv_bytes().partition(b"\n")
+    fields = json.loads(header)
+    return fields, np.frombuffer(numbers, fields["dtype"])
 
 
 def without_delay(connection: Connection) -> Connection:
-    """Return a connection that sends at once: TCP would wait 40 ms for the other side's word."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as line:
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    """Return a connection that sends at once: TCP would wait 40 ms for an acknowledgement."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as tcp:
+        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection

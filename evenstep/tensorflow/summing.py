@@ -1,8 +1,8 @@
-"""Keras's own summing: its optimizers sum gradients over all workers, which must not happen twice.
+"""Sums weighted gradients over all workers, in place of the sum that Keras's optimizers make.
 
 A Keras optimizer clips, and only then sums. Here gradients are weighted and summed first, together
-with the workers' rows, so that what is clipped is the gradient of the joined batch, as in a
-training on one machine; and the optimizer is told to take it as it is.
+with the workers' rows, so that the optimizer clips the gradient of the joined batch, as in a
+training on one machine. Its own sum is switched off meanwhile.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from evenstep.errors import InvalidSetting
 from evenstep.tensorflow.collective import sum_of_all
 
 _SUMS = "_all_reduce_sum_gradients"
-"""How Keras calls it."""
+"""The method of Keras's optimizers that sums."""
 
 Gradient = Any
-"""A tensor, or IndexedSlices, or None where a variable had no part in the loss."""
+"""A tensor, IndexedSlices, or None where the loss does not depend on a variable."""
 
 
 def weighted_sums(
@@ -28,29 +28,29 @@ def weighted_sums(
 ) -> tuple[list[Gradient], tf.Tensor]:
     """Return the weighted gradients, and the slots, both summed over all workers.
 
-    Within `strategy.run`. The slots ride along: they go in the same exchange as the gradients.
+    Within `strategy.run`. The slots go in the same exchange as the gradients.
     """
-    there = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    tensors = [dense(gradients[i]) for i in there]
-    # What has no weight is left out, be it not a number.
+    present = [i for i, gradient in enumerate(gradients) if gradient is not None]
+    tensors = [dense(gradients[i]) for i in present]
+    # With weight 0, a gradient is left out even if it is NaN.
     weighted = [
         tf.math.multiply_no_nan(tensor, tf.cast(weight, tensor.dtype)) for tensor in tensors
     ]
     *summed, rows = sum_of_all([*weighted, tf.identity(slots)])
     placed: list[Gradient] = list(gradients)
-    for i, gradient in zip(there, summed, strict=True):
+    for i, gradient in zip(present, summed, strict=True):
         placed[i] = gradient
     return placed, rows
 
 
 def dense(gradient: Gradient) -> tf.Tensor:
-    """Return a gradient that is there as one tensor."""
+    """Return a gradient as one dense tensor."""
     return tf.convert_to_tensor(gradient)
 
 
 @contextmanager
 def summed_already(optimizer: Any) -> Iterator[None]:
-    """Let an optimizer take gradients as they are, instead of summing them over all workers."""
+    """Make an optimizer apply gradients as they are, without summing them over all workers."""
     if not hasattr(optimizer, _SUMS) or hasattr(optimizer, "inner_optimizer"):
         raise InvalidSetting(
             "optimizer must be one of Keras 3 for TensorFlow, and scale no losses (mixed_float16; "

@@ -1,6 +1,6 @@
-"""Updating: the exchange of gradients and the optimizer's step, as one function.
+"""The update of an iteration: the exchange of gradients and the optimizer's step, in one function.
 
-No shape in it depends on batch sizes, so that it is traced once.
+None of its shapes depends on batch sizes, so it is traced once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from evenstep.tensorflow.summing import Gradient, summed_already, weighted_sums
 
 
 class Update:
-    """Sums weighted gradients over all workers, and applies them by an optimizer."""
+    """Sums weighted gradients over all workers, and applies them with an optimizer."""
 
     def __init__(
         self, strategy: tf.distribute.Strategy, optimizer: Any, variables: Sequence[Any]
@@ -35,7 +35,7 @@ class Update:
         self._update = on_workers(strategy, on_worker)
 
     def __call__(self, gradients: Sequence[Gradient], weight: float, slots: Any) -> Any:
-        """Apply the gradients of all workers, and return everybody's rows."""
+        """Apply the gradients of all workers, and return the rows of all."""
         # In float32 the weight alone would be wrong by 1e-8, which gradients in float64 show.
         rows = self._update(
             list(gradients), tf.constant(weight, tf.float64), tf.constant(slots, tf.float32)
@@ -44,9 +44,9 @@ class Update:
 
 
 def wait_for(gradients: Sequence[Gradient]) -> None:
-    """Wait until local gradients are there: a device may still be at work on them.
+    """Wait until the local gradients are computed: a device may still be working on them.
 
-    A device does things in their order, so that reading the smallest is enough.
+    A device works in order, so that reading the smallest is enough.
     """
     dense = [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]
     if dense:

@@ -1,4 +1,4 @@
-"""Vectors: the parameters of a model, or their gradients, as one row of numbers to be sent."""
+"""Vectors: the parameters of a model, or their gradients, as one array to be sent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Vector = NDArray[Any]
 
 
 class VectorLayout:
-    """Where in a vector each variable is; the variables are of one dtype."""
+    """The position of each variable in a vector; all variables have one dtype."""
 
     def __init__(self, variables: Sequence[Any]) -> None:
         self.variables = [
@@ -41,19 +41,19 @@ class VectorLayout:
         return np.concatenate([variable.numpy().ravel() for variable in self.variables])
 
     def assign(self, vector: Vector) -> None:
-        """Give all variables the values in a vector."""
+        """Set all variables to the values in a vector."""
         for variable, value in zip(self.variables, self.split(vector), strict=True):
             variable.assign(value)
 
     def gradients(self, gradients: Sequence[Gradient], weight: float) -> Vector:
-        """Return the weighted gradients; zeros where a variable had no part in the loss."""
+        """Return the weighted gradients; zeros where the loss does not depend on a variable."""
         parts = [
             np.zeros(int(np.prod(shape)), self.dtype) if gradient is None
             else dense(gradient).numpy().ravel()
             for gradient, shape in zip(gradients, self._shapes, strict=True)
         ]  # fmt: skip
         joined: Vector = np.concatenate(parts)
-        # What has no weight is left out, be it not a number.
+        # With weight 0, a gradient is left out even if it is NaN.
         return joined * self.dtype.type(weight) if weight else np.zeros_like(joined)
 
     def split(self, vector: Vector) -> list[tf.Tensor]:

@@ -1,1 +1,1 @@
-"""What experiments claim, where that is more than fits beside them."""
+"""The claims of experiments that have many of them."""

@@ -1,4 +1,4 @@
-"""What the paper says of LB-BSP on Cluster-A, asked of Alg. 2, and the same of `equal_finish`."""
+"""Claims about Cluster-A: the paper's about LB-BSP, for Alg. 2, and ours for `equal_finish`."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _first_of_all(label: str, done: Sequence[Trainings]) -> Claim:
         }
         first = min(theirs, key=theirs.__getitem__, default=BSP)
         if not (theirs and _less(d.ratio("time", label), theirs[first])):
-            # BSP's part of its own time says nothing.
+            # The ratio of BSP to itself says nothing.
             failing.append(_costs(d, [label] if first == BSP else [label, first]))
     return _claim(
         label,
@@ -189,7 +189,7 @@ def _asp_needs_more(done: Sequence[Trainings], conditions: Mapping[str, Runs]) -
         for d in done
         if (value := d.ratio("updates", ASP)) is not None and value <= MORE
     ]
-    # Where BSP itself did not get there, nobody can be said to need more than it.
+    # If BSP itself missed the target, no scheme can be said to need more than BSP.
     failing += [f"BSP did not reach the target with {name}" for name in missed]
     return _claim(
         ALG_2,

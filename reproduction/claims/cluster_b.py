@@ -1,4 +1,4 @@
-"""What `cluster-b` claims of iteration times on Cluster-B, and why where it does not hold."""
+"""Claims about iteration times on Cluster-B, with reasons where they do not hold."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEQUENTIAL = "sequential-bsp"
 TITLES = {"svm": "the SVM", "resnet32": "ResNet-32"}
 NOT_KNOWN = "why is not known"
 _MARGINAL = 0.2
-"""Of BSP's time: what is saved less is marginal."""
+"""Share of BSP's time: smaller savings are marginal."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Ratios:
     of: Mapping[str, Mapping[str, float]]
     """Model, scheme: the ratio."""
     narx: str
-    """What LB-BSP with NARX is called."""
+    """The label of LB-BSP with NARX."""
     overheads: Mapping[float, float]
     """What is assumed of FlexRR's monitoring, and moving, as shares: its ratio with ResNet-32."""
 

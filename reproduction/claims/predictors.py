@@ -1,4 +1,4 @@
-"""What `predictors` claims of prediction errors and iteration times, and why it may not hold."""
+"""Claims about prediction errors and iteration times, with reasons where they do not hold."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class Scores:
         return self.of[cluster, name][figure]
 
     def others(self, cluster: str) -> list[str]:
-        """Return the paper's predictors besides NARX, those that were run."""
+        """Return the paper's predictors other than NARX, if they were run."""
         return [name for name in self.names(cluster) if name in PAPER and name != NARX]
 
     def field(self, cluster: str) -> str:
-        """Return whom NARX is compared with, in words."""
+        """Return the predictors that NARX is compared with, in words."""
         others = self.others(cluster)
         some = f" ({', '.join([NARX, *others])})" if len(others) < len(PAPER) - 1 else ""
         return f"the paper's predictors{some}"
 
     def second(self, cluster: str, figure: str) -> str:
-        """Return the best of the paper's predictors besides NARX."""
+        """Return the best of the paper's predictors other than NARX."""
         return min(self.others(cluster), key=lambda name: self.get(cluster, name, figure))
 
     def gain(self, cluster: str, figure: str, name: str = NARX) -> float:
@@ -170,7 +170,7 @@ def _around(scores: Scores, name: str, cluster: str, figure: str, who: str = NAR
 
 
 def _room(scores: Scores, cluster: str, figure: str, who: str) -> str:
-    """Return how much there was to gain over the second best, for who knows more."""
+    """Return how much a predictor that knows more could gain over the second best."""
     second = scores.second(cluster, figure)
     words = scores.words(cluster, [who, second], figure)
     if figure == TIME:
@@ -187,7 +187,7 @@ def _room(scores: Scores, cluster: str, figure: str, who: str) -> str:
 
 
 def differences_of_predictors(scores: Scores) -> list[str]:
-    """Return what the figures say beside the claims: reuse, and the order of the others."""
+    """Return further remarks on the figures: reuse, and the order of the other predictors."""
     said = []
     reuse = [
         f"{scores.get(c, ALONE) / scores.get(c, NARX):.2f} times on {title}"

@@ -82,7 +82,7 @@ def _table(done: Trainings) -> Table:
 
 
 def _whose(done: Trainings) -> str:
-    """Return whose target it is."""
+    """Return the source of the target."""
     where = " on ImageNet" if done.model == "inception_v3" else ""
     if done.is_papers:
         return f"the paper's{where}"

@@ -55,7 +55,7 @@ class Scale:
 
     @property
     def narx(self) -> str:
-        """What LB-BSP with NARX is called."""
+        """The label of LB-BSP with NARX."""
         return NARX if self.learns_from == LEARNS_FROM else f"{NARX}:start={self.learns_from}"
 
     @property

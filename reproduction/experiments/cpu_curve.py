@@ -34,7 +34,7 @@ _PAPERS_SETTING = f"{PAPERS_WORKERS} workers, {PAPERS_LINE / 1e9:g} Gbit/s"
 
 @dataclass(frozen=True, eq=False)
 class Timed:
-    """What the gradients of a model took."""
+    """The times of a model's gradients."""
 
     model: str
     sizes: Floats
@@ -100,7 +100,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute on one core."""
+    """Limit torch to one core."""
     import torch
 
     before = torch.get_num_threads()
@@ -143,7 +143,7 @@ def time_sizes(
 
 
 def time_exchange(num_bytes: int, repeat: int) -> float:
-    """Return the median seconds to pull and push so many bytes over a local socket."""
+    """Return the median seconds to pull and push some bytes over a local socket."""
     ours, theirs = socket.socketpair()
     content = bytes(num_bytes)
     with ours, theirs:

@@ -1,4 +1,4 @@
-"""`micro`: batch sizes and times of four GPUs over iterations, a line degraded at 150 (Fig. 8)."""
+"""`micro`: batch sizes and times of four GPUs, with a link degraded at iteration 150 (Fig. 8)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ Runs = dict[tuple[str, bool, str], Followed]
 
 
 def run(settings: Settings, progress: Progress) -> Result:
-    """Follow every policy on both clusters, with noise and without, and then on real lines."""
+    """Follow every policy on both clusters, with noise and without, and then on real links."""
     iterations = settings.choose(250, 500)
     cases = [("G", False), ("G", True), ("A", False), *([] if settings.quick else [("A", True)])]
     work = [(*case, policy) for case in cases for policy in POLICIES]
@@ -238,7 +238,7 @@ def _optimum(outcome: SimulationOutcome, iteration: int) -> list[int]:
 
 
 def _off(sizes: Sequence[int], best: Sequence[int]) -> str:
-    """Return how many samples lie with another worker."""
+    """Return how many samples are at another worker."""
     count = sum(abs(x - y) for x, y in zip(sizes, best, strict=True)) // 2
     return f"{count} sample{'' if count == 1 else 's'}"
 

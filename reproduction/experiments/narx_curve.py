@@ -23,7 +23,7 @@ HALF = 0.5
 
 
 def run(settings: Settings, progress: Progress) -> Result:
-    """Follow NARX on one worker of Cluster-B, and of P, whose usage tells more."""
+    """Follow NARX on one worker of Cluster-B, and of P, whose usage is more informative."""
     iterations, start = settings.choose((400, 200), (1500, 500))
     first = settings.choose(250, 1200)
     plots, rows = [], []

@@ -1,4 +1,4 @@
-"""`overhead`: what measuring and batch size updating cost through a real manager (Fig. 11)."""
+"""`overhead`: the cost of measuring and batch size updating through a real manager (Fig. 11)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKERS = (32, 64, 96)
 PAPERS, OURS = "narx", "best_of"
 """Predictors."""
 MESSAGES, CLIENTS = "messages", "evenstep.connect"
-"""How workers are played."""
+"""How workers are simulated."""
 _MOST = 0.011
 """The paper: less than 1.1 % with 96 workers, both together."""
 _GROWTH = 2 * WORKERS[-1] / WORKERS[0]
@@ -31,7 +31,7 @@ _GROWTH = 2 * WORKERS[-1] / WORKERS[0]
 
 @dataclass(frozen=True)
 class Case:
-    """Who talks to the manager."""
+    """The clients of the manager."""
 
     workers: int
     predictor: str
@@ -43,14 +43,14 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Spent:
-    """What rounds took."""
+    """The times of rounds."""
 
     seconds: Floats
     """Of each, on the wall clock."""
     manager: float
     """CPU seconds of the manager in a round, on average, NARX's training included."""
     workers: float
-    """The same of this process, which plays the workers."""
+    """The same of this process, which simulates the workers."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ QUICK = Scale(30, 20)
 
 
 def run(settings: Settings, progress: Progress) -> Result:
-    """Let a manager plan for played workers, and time each round and each reading of usage."""
+    """Let a manager plan for simulated workers, and time each round and each reading of usage."""
     scale = settings.choose(QUICK, FULL)
     measuring = usage_readings(settings.choose(200, 2000))
     rounds = {case: time_rounds(case, scale) for case in steps(scale.cases, progress)}
@@ -105,8 +105,8 @@ def _times(rounds: Mapping[Case, Spent], measuring: Floats, scale: Scale) -> Tab
         "Measuring is a reading of CPU and memory usage, the same in every row. The policy is "
         f"proportional; X is {SAMPLES} for each worker, and speeds are spread around {SPEED:g}. "
         f"The first {scale.learns_from} iterations of each row are not counted: NARX predicts as "
-        "EMA does before it has learned from them, and until its first training, which goes on "
-        "beside the rounds that are counted, is done.",
+        "EMA does before it has learned from them, and until its first training, which runs "
+        "next to the rounds that are counted, is done.",
     )
 
 
@@ -121,7 +121,7 @@ def _shares(rounds: Mapping[Case, Spent], measuring: Floats) -> Table:
 
 
 def usage_readings(count: int) -> Floats:
-    """Return the seconds of so many readings of CPU and memory usage."""
+    """Return the seconds of a number of readings of CPU and memory usage."""
     from evenstep.measure.usage import UsageProbe
 
     probe = UsageProbe()

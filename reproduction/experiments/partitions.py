@@ -191,7 +191,7 @@ def _moves(runs: Runs) -> str:
 
 
 def _skew(runs: Runs) -> str:
-    """Return what skewed data cost in the course of training, in words."""
+    """Return the cost of skewed data during the training, in words."""
     last = int(runs[MIXED][0].updates[-1])
     quarter, half = (
         _mean([run.accuracy_after(at) for run in runs[MIXED]])

@@ -1,4 +1,4 @@
-"""`predictors`: RMSE and iteration time of six predictors (Table 3), with ours beside them."""
+"""`predictors`: RMSE and iteration time of the paper's six predictors (Table 3) and ours."""
 
 from __future__ import annotations
 

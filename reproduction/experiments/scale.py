@@ -1,4 +1,4 @@
-"""`scale`: beyond the paper, how policies settle and what they cost with up to 4096 workers."""
+"""`scale`: beyond the paper, how policies settle, and their cost, with up to 4096 workers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ POLICIES = ("stepwise", "equal_finish")
 WORKERS = (4, 16, 64, 256, 1024, 4096)
 QUICK_WORKERS = (4, 16)
 GOAL, GOAL_WORKERS = 0.025, 256
-"""What equal_finish is to lose at most, and up to how many workers that is asked of it."""
+"""The target for the loss of equal_finish, and the number of workers up to which it holds."""
 _SEEDS = 3
 _LARGE = 1024
-"""From so many workers on, one seed has to do."""
+"""The number of workers from which one seed must suffice."""
 
 
 def run(settings: Settings, progress: Progress) -> Result:

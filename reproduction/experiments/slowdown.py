@@ -21,7 +21,7 @@ from reproduction.result import Claim, Curve, Plot, Result, Table
 
 FEATURES = 512
 _INTERPRETER = 24 * 2**20
-"""Bytes that a worker takes beside the file, generously."""
+"""Bytes that a worker takes in addition to the file, generously."""
 _CPU_PASSES, _MEMORY_PASSES = 8, 1
 """Passes over a batch: with one, what counts is how quickly the rows come."""
 
@@ -33,7 +33,7 @@ Speeds = dict[float, float]
 
 
 def run(settings: Settings, progress: Progress) -> Result:
-    """Leave a worker less and less of a CPU, then of its memory; what may not be done is said."""
+    """Restrict a worker's CPU, then its memory, more and more; say what is not permitted."""
     seconds = settings.choose(1.0, 8.0)
     megabytes = settings.choose(64, 512)
     cpu_shares = settings.choose((1.0, 0.5, 0.25), (1.0, 0.9, 0.75, 0.5, 0.33, 0.25, 0.1))

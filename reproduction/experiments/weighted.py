@@ -28,11 +28,11 @@ EPOCHS = 20
 _COMPARED_AFTER = 20
 """Updates after which parameters are compared."""
 _ROUNDING = 1e-10
-"""What float64 leaves of equality after so many updates."""
+"""The rounding error of float64 after that many updates."""
 _OTHER = 1e-4
 """Parameters further apart are others, by more than rounding."""
 _WORSE = 1.01
-"""A test loss of so many times another's is worse."""
+"""A test loss is worse than another if it is this many times as large."""
 _SAME = 0.005
 """Accuracies no further apart are the same: one of the 261 test samples of the digits."""
 

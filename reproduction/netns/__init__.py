@@ -1,5 +1,5 @@
-"""A run in network namespaces: four workers train for real, each behind a line of its own.
+"""A run in network namespaces: four workers really train, each behind its own link.
 
-Lines, processes, parameter server and gradients are real; how long workers compute is emulated.
+Links, processes, parameter server and gradients are real; how long workers compute is emulated.
 `hub` runs it, `run` starts that as a process, `results` makes tables, plots and claims of it.
 """

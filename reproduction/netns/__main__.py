@@ -1,4 +1,4 @@
-"""Runs a policy on workers behind lines, and prints what came of it.
+"""Runs a policy on workers behind links, and prints the result.
 
 python -m reproduction.netns POLICY DELAY ITERATIONS CHANGE_AT
 """
@@ -19,7 +19,7 @@ def main() -> None:
         end_with_parent()
         leave_network()
         check_commands()
-        # Loads PyTorch, which takes seconds; where there can be no lines they are saved.
+        # Loads PyTorch, which takes seconds; saved if links cannot be made.
         from evenstep.simulator.engine.simulation import Setup
         from reproduction.netns.hub import follow
 

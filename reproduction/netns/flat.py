@@ -1,4 +1,4 @@
-"""Tensors on their way over a line: 64-bit floats, one tensor after the other."""
+"""Tensors as bytes to be sent: 64-bit floats, one tensor after the other."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The hub of a run: a parameter server, and workers behind lines, one of which is degraded.
+"""The hub of a run: a parameter server, and workers behind links, one of which is degraded.
 
 It is in a network namespace of its own, so that nothing of it is seen outside. Each worker is a
-process in another one, behind a line with a token bucket. They speak Thrift (`parameters.thrift`).
+process in another one, behind a link with a token bucket. They speak Thrift (`parameters.thrift`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _READ = 256 * 1024
 
 
 def follow(setup: Setup, iterations: int, change_at: int) -> dict[str, Any]:
-    """Train with a setup, and return sizes, times, samples, and what came of it."""
+    """Train with a setup, and return sizes, times, samples and results."""
     use_threads(1)
     cluster = make_scenario("G", noisy=False)
     workload = make_workload(WORKLOAD)
@@ -50,7 +50,7 @@ def follow(setup: Setup, iterations: int, change_at: int) -> dict[str, Any]:
 async def _serve(
     training: Training, members: Sequence[Member], iterations: int, change_at: int
 ) -> None:
-    """Serve all workers until the training is over; raises what went wrong."""
+    """Serve all workers until the training is over; raises the first error."""
 
     degraded = next(member for member in members if member.name == DEGRADED)
 

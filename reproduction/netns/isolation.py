@@ -1,4 +1,4 @@
-"""What a process of such a run asks of Linux: a network of its own, and an end with its parent.
+"""Isolation of a run's processes by Linux: a network namespace, and an end with the parent.
 
 Python has the first since 3.12, and the second not at all.
 """
@@ -19,7 +19,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def leave_network() -> None:
-    """Move this process into a new network namespace, where there is nothing but itself."""
+    """Move this process into a new, empty network namespace."""
     _ask("unshare", _CLONE_NEWNET)
 
 

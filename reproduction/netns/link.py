@@ -1,4 +1,4 @@
-"""A line: a pair of virtual Ethernet devices into a worker's namespace, with a token bucket."""
+"""A link: a pair of virtual Ethernet devices into a worker's namespace, with a token bucket."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from evenstep.errors import EvenstepError
 from reproduction.netns.isolation import NEEDS
 
 RATES = ("100mbit", "25mbit")
-"""Of a line, and of one that is degraded: a hundredth of the paper's 10 and 2.5 Gbit/s."""
+"""Of a link, and of a degraded one: a hundredth of the paper's 10 and 2.5 Gbit/s."""
 DEGRADED = "M60"
-"""The worker whose line is degraded on the way."""
+"""The worker whose link is degraded during the run."""
 
 
 def check_commands() -> None:
-    """Raise EvenstepError where a command is missing that lines are made with."""
+    """Raise EvenstepError if a command is missing that is needed to make links."""
     for command in ("ip", "tc", "nsenter"):
         if which(command) is None:
             raise EvenstepError(f"{command} must be installed, it was not found; {NEEDS}")
 
 
 class Link:
-    """The line of one worker, limited in both directions."""
+    """The link of one worker, limited in both directions."""
 
     def __init__(self, number: int, pid: int) -> None:
         """`pid` is a process in the namespace at the other end."""

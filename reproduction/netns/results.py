@@ -16,12 +16,12 @@ from reproduction.parts import Parts
 from reproduction.result import Claim, Plot, Result, Row, Table, beside
 
 ROUNDING = 1e-10
-"""What float64 leaves of equality: some 1e-16 in every update, of which there are hundreds, and
-the net is smooth. A sample that is left out, or counted wrong, shows at 1e-6 and more."""
+"""The rounding error of float64: some 1e-16 in every update, of which there are hundreds, and
+the net is smooth. A sample that is left out, or counted wrong, makes 1e-6 and more."""
 
 
 def for_real(iterations: int, change_at: int, parts: Parts, progress: Progress) -> Result:
-    """Return what is done on real lines; where that may not be done, the reason alone."""
+    """Return the results on real links, or only the reason if they cannot be made."""
     try:
         runs = {
             policy: NetnsRun.of_json(

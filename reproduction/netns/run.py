@@ -1,4 +1,4 @@
-"""A run as seen from outside: a process of its own, whose output is kept."""
+"""Starts a run in a process of its own, and keeps its output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NetnsRun:
     times: Floats
     """t, (iteration, worker), in real seconds, as the workers measured it."""
     samples: Ints
-    """Those of the batches whose gradients came, in the order in which they came."""
+    """The samples of all batches whose gradients arrived, in order of arrival."""
     accuracy: float
     """Of the test samples, at the end."""
     difference: float
@@ -57,9 +57,9 @@ class NetnsRun:
 
 
 def run_in_netns(setup: Setup, iterations: int, change_at: int) -> NetnsRun:
-    """Run a policy on four workers in network namespaces; a line is degraded on the way.
+    """Run a policy on four workers in network namespaces; one link is degraded during the run.
 
-    Raises EvenstepError, with the reason, where that may not be done.
+    Raises EvenstepError, with the reason, where that is not permitted.
     """
     return NetnsRun.of_json(run_in_netns_as_json(setup, iterations, change_at))
 

@@ -1,4 +1,4 @@
-"""The calls of the parameter server: what `parameters.thrift` promises, without sockets."""
+"""The calls of the parameter server: the service of `parameters.thrift`, without sockets."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from reproduction.netns.idl import PARAMETER_SERVER, types
 from reproduction.netns.training import NO_BATCH, Batch, Training
 
 Waiting = tuple[ClientConnection, wire.Message, float]
-"""Who has reported, with which call, and how long the last iteration took."""
+"""The workers that have reported, with their call and the time of their last iteration."""
 
 
 class TrainingService:
-    """Lets workers train together, and wait for each other, for so many iterations."""
+    """Lets workers train together, and wait for each other, for a number of iterations."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class TrainingService:
     ) -> None:
         """`before` is called when iteration k is about to begin, with k."""
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when the last update was made; failed where something went wrong."""
+        """Done when the last update was made; failed after an error."""
         self._replies = Replies(PARAMETER_SERVER)
         self.refused = self._replies.refused
         self._training = training
@@ -47,7 +47,7 @@ class TrainingService:
         }
 
     def handle(self, peer: ClientConnection, content: Octets) -> None:
-        """Answer one message, now or when all workers are there."""
+        """Answer one message, now or when all workers have reported."""
         try:
             message = wire.parse_message(content)
             try:
@@ -55,11 +55,11 @@ class TrainingService:
             except Refused as error:
                 self._replies.refuse(peer, message, error)
         except Exception as error:
-            # There is nobody to go on without, and the reason must not be lost.
+            # The run needs all workers, and the reason must not be lost.
             self.fail(error)
 
     def lost(self, peer: ClientConnection) -> None:
-        """Note that a connection is gone: its worker ends, and whoever started it knows why."""
+        """Record a closed connection: its worker ends, and its parent knows the reason."""
 
     def fail(self, error: Exception) -> None:
         """End the run with a reason, unless it is over."""
@@ -80,7 +80,7 @@ class TrainingService:
             self._pass_boundary()
 
     def _pass_boundary(self) -> None:
-        """End an iteration, begin the next, and tell everybody."""
+        """End an iteration, begin the next, and answer all workers."""
         there = [self._waiting[worker] for worker in range(self._num_workers)]
         self._waiting = {}
         if self._iteration > 0:

@@ -13,7 +13,7 @@ from reproduction.netns.training import OPTIMIZER, SEED
 
 
 def train_alone(workload: Workload, num_updates: int, total: int) -> Sequence[torch.Tensor]:
-    """Return the parameters after so many updates, as plain PyTorch makes them."""
+    """Return the parameters after a number of updates by plain PyTorch."""
     model = workload.make_model(SEED)
     parameters = list(model.parameters())
     optimizer = OPTIMIZER.make(parameters)

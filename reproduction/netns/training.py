@@ -31,7 +31,7 @@ SCALE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What a worker does in an iteration."""
+    """The work of a worker in an iteration."""
 
     samples: Ints
     computation: float
@@ -39,7 +39,7 @@ class Batch:
 
 
 NO_BATCH = Batch(np.empty(0, dtype=np.int64), 0.0)
-"""What a worker gets when the training is over."""
+"""The answer to a worker when the training is over."""
 
 
 class Training:
@@ -54,16 +54,16 @@ class Training:
         )
         self._order = SharedOrder(workload.num_samples, SEED)
         self._batches: dict[int, Batch] = {}
-        """Those whose gradient has not come yet, by worker."""
+        """The batches whose gradient has not arrived yet, by worker."""
         self.sizes: list[Ints] = []
-        """x, of each iteration that was begun."""
+        """x of each iteration begun."""
         self.times: list[Floats] = []
-        """t in real seconds, of each iteration that was ended."""
+        """t of each iteration ended, in real seconds."""
         self.samples: list[Ints] = []
-        """Those whose gradients came, batch by batch."""
+        """The samples whose gradients arrived, batch by batch."""
 
     def end(self, times: Sequence[float]) -> None:
-        """End an iteration: apply all gradients; each worker says how long it took."""
+        """End an iteration: apply all gradients, and record the time of each worker."""
         assert not self._batches, self._batches
         self._server.update()
         self.times.append(np.array(times))

@@ -1,4 +1,4 @@
-"""Attribution: whatever comes late goes into the reports of its own iteration."""
+"""Attribution: late times go into the reports of their own iteration."""
 
 import numpy as np
 

@@ -13,6 +13,7 @@ from evenstep.core.session import Session
 from evenstep.errors import InvalidReport, MembershipError, Unplanned
 from evenstep.policies import Proportional
 from evenstep.predictors import Ema
+from tests.figures import numbers_in
 
 SPEEDS = {"a": 10.0, "b": 20.0, "c": 30.0, "d": 40.0}
 
@@ -71,9 +72,8 @@ def test_silent_worker_is_named_when_the_plan_does_not_come():
     coordinator = InProcessCoordinator(session_of("abc"), timeout=0.05)
     with pytest.raises(Unplanned) as late:
         coordinator.boundary(Report("a", 0))
-    assert str(late.value) == (
-        "the plan of iteration 0 must come within 0.05 s, but nothing was heard from b, c"
-    )
+    assert numbers_in(str(late.value)) == [0, 0.05]
+    assert str(late.value).endswith(" b, c")
 
 
 def test_who_gave_up_can_ask_again():

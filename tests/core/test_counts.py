@@ -54,12 +54,12 @@ def test_nobody_gets_two_samples_too_many(sizes, seed):
     counts = np.random.default_rng(seed).integers(1, 500, sizes.sum())
     shares = shares_of(deal_by_counts(counts, sizes, minimum=0), counts, sizes)
     wanted = sizes / sizes.sum() * counts.sum()
-    # Not always less than one: where everybody must have a sample, the last are not given by need.
+    # Not always less than one: where every worker must have a sample, the last are not by need.
     assert (shares - wanted < 2 * counts.max()).all()
 
 
 def all_dealings(length, num_workers):
-    """Return every way to deal samples such that everybody has one, one per row."""
+    """Return every way to deal samples such that every worker has one, one per row."""
     ways = itertools.product(range(num_workers), repeat=length)
     return np.array([owners for owners in ways if len(set(owners)) == num_workers])
 

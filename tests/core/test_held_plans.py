@@ -1,4 +1,4 @@
-"""The common plan: the newest one that all hold, told by its number and by what it says."""
+"""The common plan: the newest one that all hold, recognised by its number and its sizes."""
 
 import numpy as np
 import pytest

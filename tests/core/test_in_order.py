@@ -1,4 +1,4 @@
-"""Sessions whose workers report in order: who is ahead has passed what lies behind."""
+"""Sessions whose workers report in order: a worker ahead has passed the boundaries behind it."""
 
 import pytest
 

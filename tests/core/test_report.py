@@ -1,4 +1,4 @@
-"""Reports are checked at the edge: nothing that cannot be true gets any further."""
+"""Reports are checked when they are made: values that cannot be true are refused."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -123,7 +123,7 @@ def test_gathered_reports_are_in_the_order_of_the_workers():
     gathered.check()
 
 
-def test_caps_are_gathered_where_anybody_has_one():
+def test_caps_are_gathered_where_a_worker_has_one():
     reports = {"a": Report("a", 3, cap=40), "b": Report("b", 3)}
     caps = Reports.gather(reports, ["b", "a"]).caps
     assert caps is not None and caps.tolist() == [UNLIMITED, 40]
@@ -132,14 +132,14 @@ def test_caps_are_gathered_where_anybody_has_one():
 
 @pytest.mark.parametrize("cap", [-1, 1.5, True, 2**60])
 def test_a_cap_that_cannot_be_true_is_refused(cap):
-    with pytest.raises(InvalidReport, match="cap of worker a must be an integer from 0 to"):
+    with pytest.raises(InvalidReport, match=rf"cap of worker a .*{cap!r}$"):
         Report("a", 3, cap=cap)
 
 
 def test_an_unknown_worker_is_refused():
     with pytest.raises(MembershipError) as caught:
         Reports.gather({w: Report(w, 0) for w in ("a", "b", "z")}, ["a", "b"])
-    assert str(caught.value) == "worker z is not a member: a, b"
+    assert str(caught.value).startswith("worker z ") and str(caught.value).endswith(": a, b")
 
 
 def test_a_missing_worker_is_named():

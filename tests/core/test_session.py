@@ -18,6 +18,7 @@ from evenstep.errors import (
 )
 from evenstep.policies import Even, Proportional, make_policy
 from evenstep.predictors import Ema
+from tests.figures import numbers_in
 
 
 def session_of(*workers, total=60, delay=0, caps=None):
@@ -104,8 +105,9 @@ def test_one_report_can_close_several_boundaries():
 def test_report_from_too_far_ahead_is_refused():
     session = session_of("a", "b")
     before = snapshot(session)
-    with pytest.raises(OutOfTurn, match="worker a must report for iterations 0 to 4, got 5"):
+    with pytest.raises(OutOfTurn, match="worker a ") as refused:
         session.report(said("a", HORIZON + 1))
+    assert numbers_in(str(refused.value)) == [0, 4, 5]
     assert snapshot(session) == before
 
 
@@ -134,15 +136,16 @@ def test_report_that_contradicts_the_first_is_refused_and_the_first_one_counts(i
     session = session_of("a", "b")
     session.report(said("a", iteration, 10))
     before = snapshot(session)
-    with pytest.raises(InvalidReport, match=f"worker a must report once for iteration {iteration}"):
+    with pytest.raises(InvalidReport, match="worker a ") as refused:
         session.report(said("a", iteration, 20))
+    assert numbers_in(str(refused.value)) == [iteration]
     assert snapshot(session) == before
     assert session.report(said("a", iteration, 10)) is Receipt.REPEATED
 
 
 def test_report_of_an_unknown_worker_is_refused():
     session = session_of("a", "b")
-    with pytest.raises(MembershipError, match="worker c is not a member: a, b"):
+    with pytest.raises(MembershipError, match=r"worker c .*: a, b$"):
         session.report(said("c", 0))
     assert session.waiting_for == ("a", "b")
 
@@ -172,8 +175,9 @@ def test_who_joins_may_report_for_its_first_boundary_before_it_opens():
 def test_who_joins_cannot_report_for_the_boundary_before_its_first():
     session = session_of("a")
     session.join("b")
-    with pytest.raises(OutOfTurn, match="worker b must report for iterations 1 to 4, got 0"):
+    with pytest.raises(OutOfTurn, match="worker b ") as refused:
         session.report(said("b", 0))
+    assert numbers_in(str(refused.value)) == [1, 4, 0]
 
 
 def test_several_join_at_one_boundary_in_the_order_they_came():
@@ -189,16 +193,17 @@ def test_member_cannot_join_again():
     session.join("c")
     before = snapshot(session)
     for worker in "ac":
-        with pytest.raises(MembershipError, match=f"worker {worker} is already a member"):
+        with pytest.raises(MembershipError, match=f"worker {worker} "):
             session.join(worker)
     assert snapshot(session) == before
 
 
-def test_join_that_leaves_somebody_without_samples_is_refused_at_once():
+def test_join_that_leaves_a_worker_without_samples_is_refused_at_once():
     session = Session(Planner(["a", "b"], 3, Even()))
     assert session.join("c") == 1
-    with pytest.raises(InfeasibleLimits, match="4 workers add up to 4, more than the total 3"):
+    with pytest.raises(InfeasibleLimits) as refused:
         session.join("d")
+    assert numbers_in(str(refused.value)) == [4, 4, 3]
     close(session, dict.fromkeys("ab"))
     assert session.members == ("a", "b", "c")
     session.leave("a")
@@ -247,7 +252,7 @@ def test_who_has_left_is_unknown_and_what_it_said_ahead_is_forgotten():
 def test_unknown_worker_cannot_leave():
     session = session_of("a")
     before = snapshot(session)
-    with pytest.raises(MembershipError, match="worker b is not a member: a"):
+    with pytest.raises(MembershipError, match=r"worker b .*: a$"):
         session.leave("b")
     assert snapshot(session) == before
 

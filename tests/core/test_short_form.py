@@ -1,4 +1,4 @@
-"""Settings in short form, and what is said where they do not fit."""
+"""Settings in short form, and errors where they do not fit."""
 
 from dataclasses import dataclass
 
@@ -56,9 +56,8 @@ def test_a_short_form_is_a_name_and_its_settings(spec, expected):
     ],
 )
 def test_what_is_no_setting_is_refused(spec, item):
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=rf"'a' .* got {item!r}$"):
         parse_spec(spec)
-    assert str(caught.value) == f"settings of 'a' must be setting=value, got {item!r}"
 
 
 def test_settings_are_passed_on_after_the_arguments():
@@ -66,43 +65,30 @@ def test_settings_are_passed_on_after_the_arguments():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("settings", "values"),
     [
-        (
-            {"stop": 3},
-            "a setting of 'example' must be one of step, window, shares, got 'stop' "
-            "(did you mean 'step'?)",
-        ),
-        ({"zzz": 3}, "a setting of 'example' must be one of step, window, shares, got 'zzz'"),
-        # What is given as an argument is no setting.
-        ({"inner": "y"}, "a setting of 'example' must be one of step, window, shares, got 'inner'"),
-        ({"step": 0}, "step of example must be >= 1, got 0"),
-        (
-            {"step": "ten"},
-            "settings of 'example' do not fit: '<' not supported between instances of "
-            "'str' and 'int'",
-        ),
-        (
-            {"shares": "2:2"},
-            "settings of 'example' do not fit: could not convert string to float: ':'",
-        ),
+        ({"stop": 3}, "'example' .* step, window, shares, got 'stop' .*'step'"),
+        ({"zzz": 3}, "'example' .* step, window, shares, got 'zzz'$"),
+        # An argument is not a setting.
+        ({"inner": "y"}, "'example' .* step, window, shares, got 'inner'$"),
+        ({"step": 0}, "^step of example .* 1, got 0$"),
+        ({"step": "ten"}, "'example' .*'<' .* 'str' and 'int'$"),
+        ({"shares": "2:2"}, "'example' .* ':'$"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(settings, message):
-    with pytest.raises(InvalidSetting) as caught:
+def test_settings_that_do_not_fit_are_refused(settings, values):
+    with pytest.raises(InvalidSetting, match=values):
         construct(Example, "example", settings, "x")
-    assert str(caught.value) == message
 
 
 def test_a_setting_that_is_missing_is_named():
-    with pytest.raises(InvalidSetting, match=r"settings of 'example' do not fit: .* 'inner'$"):
+    with pytest.raises(InvalidSetting, match=r"'example' .* 'inner'$"):
         construct(Example, "example", {})
 
 
-def test_who_has_no_settings_takes_none():
-    with pytest.raises(InvalidSetting) as caught:
+def test_a_policy_without_settings_takes_none():
+    with pytest.raises(InvalidSetting, match=r"'even' .* got 'step'$"):
         construct(lambda: None, "even", {"step": 3})
-    assert str(caught.value) == "a setting of 'even' cannot be given, it has none, got 'step'"
 
 
 @pytest.mark.parametrize("value", [2, np.int64(2), 10**30])
@@ -112,12 +98,10 @@ def test_a_whole_number_is_one_of_any_type(value):
 
 @pytest.mark.parametrize("value", [2.0, 2.5, float("nan"), float("inf"), "2", True, None])
 def test_what_is_no_whole_number_is_refused(value):
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=rf"^n of x .* got {value!r}$"):
         require_whole("n of x", value)
-    assert str(caught.value) == f"n of x must be an integer, got {value!r}"
 
 
 def test_a_whole_number_that_is_too_small_is_refused():
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=r"^n of x .* 2, got 1$"):
         require_whole("n of x", 1, least=2)
-    assert str(caught.value) == "n of x must be >= 2, got 1"

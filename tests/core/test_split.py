@@ -19,6 +19,7 @@ from evenstep.core.split import (
     water_level,
 )
 from evenstep.errors import InfeasibleLimits, InvalidSetting
+from tests.figures import numbers_in
 
 
 def finish(offsets, slopes, limits, sizes):
@@ -28,7 +29,7 @@ def finish(offsets, slopes, limits, sizes):
 
 
 def unit_by_unit(total, offsets, slopes, limits):
-    """Hand out the samples one granule at a time to whoever finishes its next one earliest."""
+    """Deal out the samples one granule at a time to the worker that finishes its next one first."""
     g = limits.granularity
     lo, hi = limits.bounds(total)
     sizes = lo.copy()
@@ -156,7 +157,7 @@ def test_a_monotone_split_may_have_steps():
         (3, [0, 0], [1, 0.5], Limits.of(2), [1, 2]),
         (5, [0, 0], [1, 0.5], Limits.of(2), [2, 3]),
         (3, [2, 0], [1, 1], Limits.of(2, 0), [1, 2]),
-        # A cap binds, and what it leaves goes on by the same rule.
+        # A cap binds, and the remainder is dealt out by the same rule.
         (12, [0, 0, 0], [1, 1, 1], Limits.of(3, cap=[2, 99, 99]), [2, 5, 5]),
         # A minimum binds though it makes that worker the slowest.
         (12, [0, 0, 9], [1, 1, 1], Limits.of(3, minimum=[1, 1, 4]), [4, 4, 4]),
@@ -235,7 +236,7 @@ def test_level_that_rounding_carries_too_far_hands_out_nothing(total, offset, sl
 
 
 def test_one_very_late_worker_does_not_make_the_split_large():
-    # Its overhead once was everybody's rounding error, and the candidates took 23 GiB.
+    # Its overhead once was the rounding error of all, and the candidates took 23 GiB.
     n = 10_000
     offsets = np.where(np.arange(n) == 5, 1e12, 1.0)
     slopes = 0.01 * np.exp(np.random.default_rng(0).standard_normal(n))
@@ -264,53 +265,38 @@ def test_inputs_are_not_changed():
 
 
 @pytest.mark.parametrize(
-    ("total", "limits", "message"),
+    ("total", "limits", "what", "numbers"),
     [
-        (
-            5,
-            Limits.of(2, minimum=3),
-            "the minimum batch sizes of 2 workers add up to 6, more than the total 5",
-        ),
-        (
-            5,
-            Limits.of(2, cap=2),
-            "the batch size caps of 2 workers add up to 4, less than the total 5",
-        ),
-        (
-            5,
-            Limits.of(2, granularity=2),
-            "the total must be a multiple of the granularity 2, got 5",
-        ),
+        (5, Limits.of(2, minimum=3), "minimum", [2, 6, 5]),
+        (5, Limits.of(2, cap=2), "caps", [2, 4, 5]),
+        (5, Limits.of(2, granularity=2), "granularity", [2, 5]),
     ],
 )
-def test_infeasible_limits_are_an_error_and_never_a_wrong_sum(total, limits, message):
+def test_infeasible_limits_are_an_error_and_never_a_wrong_sum(total, limits, what, numbers):
     splits = (
         lambda: split_proportional(total, np.ones(2), limits),
         lambda: split_affine(total, np.zeros(2), np.ones(2), limits),
         lambda: split_monotone(total, lambda level: np.full(2, int(level)), limits),
     )
     for split in splits:
-        with pytest.raises(InfeasibleLimits) as caught:
+        with pytest.raises(InfeasibleLimits, match=what) as caught:
             split()
-        assert str(caught.value) == message
+        assert numbers_in(str(caught.value)) == numbers
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 0.0, -2.0])
 def test_speeds_that_cannot_be_are_refused(bad):
     values = np.array([1.0, bad])
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=rf"^speed .* {bad} for worker 1$"):
         split_proportional(4, values, Limits.of(2))
-    assert str(caught.value) == f"speed must be finite and > 0, got {bad} for worker 1"
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=rf"^slope .* {bad} for worker 1$"):
         split_affine(4, np.zeros(2), values, Limits.of(2))
-    assert str(caught.value) == f"slope must be finite and > 0, got {bad} for worker 1"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_offsets_that_cannot_be_are_refused(bad):
-    with pytest.raises(InvalidSetting) as caught:
+    with pytest.raises(InvalidSetting, match=rf"^offset .* {bad} for worker 0$"):
         split_affine(4, np.array([bad, 0.0]), np.ones(2), Limits.of(2))
-    assert str(caught.value) == f"offset must be finite, got {bad} for worker 0"
 
 
 def test_the_makespan_does_not_count_workers_without_samples():

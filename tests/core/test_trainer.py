@@ -1,4 +1,4 @@
-"""Who runs a training: at once or in the background."""
+"""Trainers: at once or in the background."""
 
 import threading
 import time

@@ -11,7 +11,7 @@ from tests.manager.fixtures import manager as manager
 
 @pytest.fixture(scope="session", autouse=True)
 def on_the_cpu() -> Iterator[None]:
-    """Have JAX use the CPU, here and in all processes, whatever else there is."""
+    """Make JAX use the CPU, here and in all processes, even if there are other devices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAX_PLATFORMS", "cpu")
         yield
@@ -20,6 +20,6 @@ def on_the_cpu() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def workers(on_the_cpu: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     """Processes for all tests of a run: a launch costs as much as dozens of tests."""
-    crew = Workers(tmp_path_factory.mktemp("workers"), "tests.jax.worker", fewest=2)
-    yield crew
-    crew.close()
+    workers = Workers(tmp_path_factory.mktemp("workers"), "tests.jax.worker", fewest=2)
+    yield workers
+    workers.close()

@@ -88,7 +88,7 @@ def test_plans_come_from_a_manager(workers, manager, job, blocking):
 
 
 def resumed(saved):
-    """Train five iterations, or go on with five more from a checkpoint; return one."""
+    """Train five iterations, or five more from a checkpoint; return a checkpoint."""
     with balanced(16, bucket=2, timer=SpeedTimer(SPEEDS[jax.process_index()])) as balancer:
         loader, params = balancer.loader(data(200)), net()
         if saved is not None:

@@ -1,4 +1,4 @@
-"""Gradients: those of the joined batch, whatever the sizes, and of each sample once."""
+"""Gradients: those of the joined batch, for all sizes, and of each sample once."""
 
 from __future__ import annotations
 

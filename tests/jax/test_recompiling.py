@@ -1,4 +1,4 @@
-"""Compiling: once per bucket, whatever the sizes; and never as batch processing time."""
+"""Compilation: once per bucket, for all sizes, and never in the batch processing time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_63_sizes_are_compiled_in_8_buckets(workers):
     ):
         assert len(set(sizes)) == 63
         assert num_programs == 8
-        # Besides, once: what takes the sum apart, and the sum unless another test had it.
+        # Once more: the program that splits the sum, and the sum unless another test compiled it.
         new = np.diff(counts)
         assert counts[0] >= 2 and np.count_nonzero(new) == 7 and new.max() == 1
         assert not new[len(SIZES) - 1 :].any()

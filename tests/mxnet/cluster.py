@@ -24,7 +24,7 @@ def run(folder: Path, timeout: float, **arguments: Any) -> list[dict[str, Any]]:
             job.wait(timeout)
         except EvenstepError as error:
             raise AssertionError(f"{error}\n{log.read_text()}") from error
-    # Servers go on without their optimizer where they cannot load it.
+    # Servers continue without their optimizer if they cannot load it.
     assert "Exception ignored" not in log.read_text(), log.read_text()
     files = [folder / f"worker-{worker}.json" for worker in range(NUM_WORKERS)]
     return [json.loads(file.read_text()) for file in files]

@@ -1,4 +1,4 @@
-"""What workers of a real job do in the tests: one training after the other, on one kvstore.
+"""The trainings of the workers of a real job in the tests, one after the other on one kvstore.
 
 Each scenario returns what JSON can hold.
 """

@@ -1,4 +1,4 @@
-"""What needs no second worker: batches, weights, clocks, refusals, how often graphs are made."""
+"""Tests without a second worker: batches, weights, clocks, refusals, numbers of graphs."""
 
 import itertools
 import time
@@ -232,9 +232,9 @@ def test_a_store_that_has_an_optimizer_keeps_it():
 
 
 def test_workers_tell_each_other_numbers_to_the_bit():
-    meeting = StoreCollective(mx.kvstore.create("local"))
+    collective = StoreCollective(mx.kvstore.create("local"))
     row = np.array([np.pi, -1e-300, 2.0**60 + 2**10, np.inf, 0.0])
-    assert meeting.everybody(row).tolist() == [row.tolist()]
+    assert collective.everybody(row).tolist() == [row.tolist()]
 
 
 def test_servers_leave_rows_as_they_are_and_know_parameters_by_their_order():

@@ -1,4 +1,4 @@
-"""Two workers that share a kvstore train as a single process would, whatever their batch sizes."""
+"""Two workers that share a kvstore train as a single process would, for all batch sizes."""
 
 import re
 
@@ -90,7 +90,7 @@ def test_reports_ride_along_with_the_gradients(on_servers, folder):
     assert log.header.job == "mxnet" and len(log.header.workers) == NUM_WORKERS
     (part,) = log.segments
     assert len(part.iterations) == NUM_ITERATIONS == on_servers[0]["iteration"]
-    # Emulated speeds: what the timers said is what everybody was told.
+    # Emulated speeds: all workers received the times of the timers.
     assert np.all(part.times[5:] > 1)
 
 

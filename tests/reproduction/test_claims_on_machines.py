@@ -32,7 +32,7 @@ def failing(claims):
 
 @pytest.fixture(scope="module")
 def never_balanced():
-    """Runs in which nobody's batch size ever changes."""
+    """Runs in which no batch size ever changes."""
     even = {
         name: micro.follow(make_cluster(spec, None, 160, 0, False), Setup("even"))
         for name, (_, spec) in micro._CLUSTERS.items()

@@ -57,7 +57,7 @@ def test_much_faster_is_not_marginal_and_slower_is_no_speedup(scheme, ratio):
 
 def test_reason_of_redundant_execution_is_by_the_trace():
     why = on_b(backup=0.5)["backup_marginal"].why
-    # The machines that come along.
+    # The bundled machines.
     assert re.search(r"the slowest\b[^,;]* 4\.5 times\b.*\bthe third slowest 2\.8 times\b", why)
 
 

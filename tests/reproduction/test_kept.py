@@ -101,7 +101,7 @@ def test_making_anew_goes_on_where_it_was_interrupted(tmp_path):
     ones.clear(), others.clear()
     forget([one, other], FULL, tmp_path)
     run(one, FULL, tmp_path, quiet)
-    # Interrupted here: whoever goes on makes the other anew, and the first no more.
+    # Interrupted here: the next run makes the other part, and keeps the first.
     for experiment in (one, other):
         run(experiment, FULL, tmp_path, quiet)
     assert (ones, others) == ([1, 2], [1, 2])

@@ -1,4 +1,4 @@
-"""What is measured on this machine: figures are there and make sense, whatever they are."""
+"""Experiments measured on this machine: there are figures, and they are plausible."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Four workers behind real lines train for real; where that is not allowed, the reason is said."""
+"""Four workers train behind real links; where that is not permitted, the reason is given."""
 
 import re
 import signal
@@ -71,7 +71,7 @@ def test_time_has_the_line_in_it(in_netns):
     on_the_line = in_netns.times - SCALE * np.array([curves.times_at(x) for x in in_netns.sizes])
     before, after = (np.median(half, axis=0) for half in np.split(on_the_line, 2))
     m60 = in_netns.workers.index("M60")
-    # A quarter of the bandwidth: whatever else this machine does, it does to the others, too.
+    # A quarter of the bandwidth: other load on this machine slows the other workers, too.
     assert after[m60] > 1.5 * max(before[m60], *np.delete(after, m60))
 
 
@@ -123,7 +123,7 @@ def endless(in_netns):
         [sys.executable, "-c", code],
         stderr=subprocess.PIPE,
         text=True,
-        # Whoever runs tests in the background of a shell ignores SIGINT, and so would it.
+        # Tests in the background of a shell ignore SIGINT, and so would the process.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:

@@ -13,7 +13,7 @@ SLOTS = [f"{what}_{slot:02}" for what in ("cpu", "mem") for slot in range(12)]
 
 @pytest.fixture
 def usage(tmp_path):
-    """Write machines of every class, so many of each, which use more and more."""
+    """Write some machines of every class, with growing usage."""
 
     def write(count):
         lines = [",".join(["machine_id", "platform", "cpu_capacity", "mem_capacity", *SLOTS])]

@@ -19,7 +19,7 @@ def quiet(share, text):
 
 
 def test_scheme_that_is_twice_as_fast_is_so_however_the_load_changes():
-    # Ten seconds with nobody else, ten with a load that leaves a tenth.
+    # Ten seconds without load, ten with a load that leaves a tenth.
     slow = [*np.arange(1.0, 11.0), 20.0]
     fast = [*np.arange(0.5, 10.5, 0.5), 15.0, 20.0]
     window = Window(0, 20)

@@ -76,7 +76,7 @@ def test_commit_is_said_where_it_is_known(record):
 def test_commit_is_that_of_a_checkout_and_of_nothing_around_it(tmp_path, monkeypatch):
     def git(*arguments):
         who = ("user.name=a", "user.email=a@example.org")
-        # Whoever runs this may sign by default.
+        # The user's git may sign commits by default.
         unsigned = ("commit.gpgsign=false", "tag.gpgSign=false")
         options = [part for option in (*who, *unsigned) for part in ("-c", option)]
         subprocess.run(["git", "-C", str(tmp_path), *options, *arguments], check=True)

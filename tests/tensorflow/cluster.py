@@ -49,7 +49,7 @@ def environment(number: int, ports: list[int]) -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nobody listens on."""
+    """Return free ports of this machine."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -1,4 +1,4 @@
-"""What the tests of the TensorFlow adapter train: a small net, data, sizes that change."""
+"""The training of the TensorFlow tests: a small net, data, sizes that change."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLASSES = 3
 
 
 def net(dtype: str = "float64") -> keras.Sequential:
-    """Make a small net, the same wherever and whenever."""
+    """Make a small net, the same in every process."""
     initial = [keras.initializers.GlorotUniform(seed) for seed in (7, 8)]
     return keras.Sequential(
         [
@@ -31,7 +31,7 @@ def net(dtype: str = "float64") -> keras.Sequential:
 
 
 def data(count: int, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:
-    """Make samples and labels, the same wherever and whenever."""
+    """Make samples and labels, the same in every process."""
     random = np.random.default_rng(11)
     samples = random.normal(size=(count, FEATURES)).astype(dtype)
     return samples, random.integers(0, CLASSES, count).astype("int32")

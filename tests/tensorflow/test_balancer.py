@@ -1,4 +1,4 @@
-"""The balancer of a loop: what it learns and keeps, what it tells, and what it refuses."""
+"""The balancer of a loop: its learning, checkpoints, values and refusals."""
 
 from __future__ import annotations
 

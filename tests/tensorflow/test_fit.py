@@ -104,7 +104,7 @@ def fit_alone(strategy, how):
 def test_fit_trains_as_a_single_process_does(cluster, how):
     expected, losses = cluster.run(fit_alone, how=how)[0]
     for worker, (fitted, sizes, used, traces, shown) in enumerate(cluster.run(fit, how=how)):
-        # Keras computes losses in float32, whatever the model is in.
+        # Keras computes losses in float32, also for models in other types.
         assert distance(fitted, expected) < 1e-6
         assert len(used) == EPOCH * EPOCHS > 50
         # What Keras ran is what was planned for that iteration, and it was traced for all sizes.

@@ -1,4 +1,4 @@
-"""`model.fit` with the plans of a manager, and with what a checkpoint has kept."""
+"""`model.fit` with the plans of a manager, and from a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop under MultiWorkerMirroredStrategy: the joined batch's gradient, whatever the sizes."""
+"""A loop under MultiWorkerMirroredStrategy: the joined batch's gradient, for all sizes."""
 
 from __future__ import annotations
 

@@ -112,13 +112,13 @@ WORK, TRANSFER = 0.05, 0.15
 
 
 def timed(strategy, address):
-    """Return typical times: of equal work, of a slow colleague, and of slow pulls and pushes."""
+    """Return typical times with equal work, with a slow worker, and with slow transfers."""
     with pushing(strategy, address, mode="off") as (_, balancer):
         noted = note_reports(balancer._loop)
         gradients = [tf.zeros(v.shape, tf.float64) for v in balancer._layout.variables]
         dataset = balancer.dataset(np.arange(TOTAL * 6))
-        line = balancer._line
-        ask = line._ask
+        server = balancer._server
+        ask = server._ask
 
         def slowly(verb, *numbers):
             if verb in ("pull", "push"):
@@ -126,7 +126,7 @@ def timed(strategy, address):
             return ask(verb, *numbers)
 
         for factor, asks in ((1, ask), (8, ask), (1, slowly)):
-            line._ask = slowly if asks is slowly and balancer.worker == 0 else ask
+            server._ask = slowly if asks is slowly and balancer.worker == 0 else ask
             for _ in dataset:
                 time.sleep(WORK * (factor if balancer.worker == 1 else 1))
                 balancer.push(gradients)
@@ -145,12 +145,12 @@ def test_pull_and_push_are_work_and_waiting_for_others_is_not(cluster):
 
 
 def deserted(strategy, address):
-    """Let worker 1 go without a word."""
+    """Let worker 1 close its connection without leaving."""
     with pushing(strategy, address) as (_, balancer):
         gradients = [tf.zeros(v.shape, tf.float64) for v in balancer._layout.variables]
         for k, _ in enumerate(balancer.dataset(np.arange(TOTAL * 6))):
             if k == 2 and balancer.worker == 1:
-                balancer._line._connection.close()
+                balancer._server._connection.close()
                 return "gone"
             balancer.push(gradients)
     return "through"

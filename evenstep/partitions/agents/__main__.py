@@ -11,7 +11,7 @@ one a line, to standard output:
     {"error": TEXT}                                             what went wrong; exit code 1
 
 It ends when its standard input ends, a pipe of the program that started it: so it ends with that
-program, whatever ends this. Log lines go to standard error.
+program, however that ends. Log lines go to standard error.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 // be lost, repeated and overtaken. An answer to `deliver` means that what it asks for is durable; it
 // is given as late as the bandwidth of the receiver wants it, and the next message waits for it.
 //
-// Fields are only ever added, as optional ones; whatever changes the meaning of an old one gets a new
+// Fields are only ever added, as optional ones; a change of the meaning of an old one gets a new
 // VERSION. Unknown fields are passed over, on both sides.
 
 namespace py evenstep_agent
@@ -25,7 +25,7 @@ enum Problem {
   VERSION = 2,  // the agent does not speak the version of the caller
   TOKEN = 3,    // the token is wrong, or there is none
   DAMAGED = 4,  // what came does not fit its checksum: send it again
-  CHANGED = 5   // the partition is not the one that was asked about any more: ask anew
+  CHANGED = 5   // the partition is not the one that was asked about any more: ask again
 }
 
 exception Refused {
@@ -134,7 +134,7 @@ service PartitionAgent {
   // The first call on a connection. The token is empty where the agent has none.
   void hello(1: i32 version, 2: string token) throws (1: Refused refused),
 
-  // Say where others are. What was said before is kept, unless it is said anew.
+  // Set the addresses of others. Addresses sent before are kept, unless they are sent again.
   void introduce(1: Sealed peers) throws (1: Refused refused),
 
   // Hand in an Envelope.

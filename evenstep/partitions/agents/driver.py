@@ -250,7 +250,7 @@ class Migration:
         except Refused as error:
             if error.problem != "INVALID" or not isinstance(envelope.message, Begin):
                 raise
-            # Nothing was written: it is as if the giver had withdrawn.
+            # Nothing was written: the effect is that of a giver that withdraws.
             failed = Failed(envelope.message.hand_over, str(error))
             return [Envelope(envelope.to, MANAGER, failed)]
         return []

@@ -134,7 +134,7 @@ def _of_unknown(message: Message, sender: str) -> Reaction[GiverRecord]:
     """React where there is no record: nothing was ever offered, or the disk is another one."""
     hand_over, reason = message.hand_over, "the giver has no record of it"
     if isinstance(message, Cancel):
-        # For good: the Begin that was overtaken must not start it later.
+        # Final: the Begin that was overtaken must not start it later.
         record = GiverRecord(hand_over, "", (), 1, "", "withdrawn", message.reason)
         return Reaction(record, retry(record))
     if isinstance(message, Commit):

@@ -107,7 +107,7 @@ class Offer:
     samples: tuple[int, ...]
     chunk_size: int
     layout: str
-    """What a row is made of; both partitions must have the same."""
+    """The fields of a row; both partitions must have the same."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Given:
-    """Giver to receiver: the samples are yours, for good."""
+    """Giver to receiver: the samples are yours; final."""
 
     hand_over: str
 
 
 @dataclass(frozen=True)
 class Withdrawn:
-    """Giver to receiver: the samples stay where they are, for good."""
+    """Giver to receiver: the samples stay where they are; final."""
 
     hand_over: str
     reason: str
@@ -152,7 +152,7 @@ class Staged:
 
 @dataclass(frozen=True)
 class Refused:
-    """Receiver to giver: I do not take them, for good."""
+    """Receiver to giver: the samples are refused; final."""
 
     hand_over: str
     reason: str

@@ -146,7 +146,7 @@ def retry(task: Task) -> tuple[tuple[str, Message], ...]:
 
 @dataclass(frozen=True, eq=False)
 class Holding:
-    """What a partition holds."""
+    """The content of a partition."""
 
     name: str
     samples: Ints

@@ -27,7 +27,7 @@ _CERTAINTY = 4.0
 
 @dataclass(frozen=True, eq=False)
 class MigrationState:
-    """What the rule knows: traversals since the last reset, and recent batch sizes."""
+    """The state of the rule: traversals since the last reset, and recent batch sizes."""
 
     traversals: Traversals
     recent: Ints

@@ -29,7 +29,7 @@ FILE = "index.npz"
 
 @dataclass(frozen=True)
 class DataSet:
-    """What all partitions of a data set have in common."""
+    """The values that all partitions of a data set share."""
 
     digest: str
     """A checksum over the checksums of all samples."""

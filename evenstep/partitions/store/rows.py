@@ -23,7 +23,7 @@ _HEAD = 12
 
 @dataclass(frozen=True)
 class Layout:
-    """What a sample is made of: fields with names, and what to make of them when it is read.
+    """The named fields of a sample, and the form in which it is returned.
 
     >>> layout = Layout("tuple", np.dtype([("0", "<f4", (8, 8)), ("1", "<i8")]))
     >>> layout.text
@@ -33,7 +33,7 @@ class Layout:
     """
 
     kind: str
-    """What a sample is: `single` array or number, `tuple`, or `dict`."""
+    """The form of a sample: `single` array or number, `tuple`, or `dict`."""
     data: np.dtype[Any]
     """A structured type with a field per array of the sample."""
 

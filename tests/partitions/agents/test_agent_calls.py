@@ -1,4 +1,4 @@
-"""What an agent does about its calls, without a network."""
+"""The calls of an agent, without a network."""
 
 import itertools
 

@@ -104,7 +104,7 @@ def assert_exactly_one_index_has_each_sample(disks: Disks) -> None:
 
 
 def finish(disks: Disks, room: int = 100, rounds: int = 10) -> Disks:
-    """Let everybody recover, over a network that now works, until the hand-over is over."""
+    """Let all parties recover, over a network that now works, until the hand-over is over."""
     for _ in range(rounds):
         if disks.over:
             return disks

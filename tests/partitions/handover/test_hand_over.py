@@ -49,7 +49,7 @@ from tests.partitions.handover.parties import (
 
 
 def whims(disks):
-    """What parties may do at any moment besides: cancel, back out, lose all memory."""
+    """What parties may also do at any moment: cancel, back out, lose all memory."""
     if disks.task is not None:
         yield "task", task.cancel(disks.task, "whim")
     if disks.giver is not None:
@@ -99,7 +99,7 @@ def explore(moves, corrupt=False):
 
 @pytest.fixture(scope="module")
 def reachable():
-    """All states where anybody may back out at any time, and all where chunks are spoiled."""
+    """All states where any party may back out at any time, and all where chunks are damaged."""
     fickle, num_fickle = explore(lambda disks: (*retries(disks), *whims(disks)))
     noisy, num_noisy = explore(retries, corrupt=True)
     return fickle | noisy, num_fickle + num_noisy

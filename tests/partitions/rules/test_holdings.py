@@ -1,4 +1,4 @@
-"""Who holds which samples: all of them, each once, before and after migrations."""
+"""Holdings: every sample is held once, before and after migrations."""
 
 import numpy as np
 import pytest

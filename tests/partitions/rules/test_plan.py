@@ -115,11 +115,11 @@ def test_it_keeps_what_the_others_have_no_room_for():
 
 
 def test_what_cannot_be_is_refused():
-    with pytest.raises(InfeasibleLimits, match="add up to 60, less than the total 100"):
+    with pytest.raises(InfeasibleLimits, match=r"60, .* 100$"):
         target_sizes(100, [1, 1], Limits.of(2, cap=30))
-    with pytest.raises(InvalidSetting, match=r"some batch size must be > 0, got \[0, 0\]"):
+    with pytest.raises(InvalidSetting, match=r"batch size .* got \[0, 0\]"):
         target_sizes(100, [0, 0], Limits.of(2))
-    with pytest.raises(InvalidSetting, match="limits must be those of 2 workers, got 3"):
+    with pytest.raises(InvalidSetting, match=r"limits .* 2 workers, got 3"):
         target_sizes(100, [1, 1], Limits.of(3))
     with pytest.raises(InvalidSetting, match=r"got \[6, 5\] for \[5, 5\]"):
         plan_migration([5, 5], [6, 5])

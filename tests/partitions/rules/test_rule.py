@@ -123,7 +123,7 @@ def test_a_disk_smaller_than_the_minimum_holds_what_it_can():
 
 
 def test_samples_must_suffice_for_the_minimum_from_the_beginning():
-    with pytest.raises(InvalidSetting, match="minimum of every partition, 2 times 30, got 59"):
+    with pytest.raises(InvalidSetting, match=r"minimum .* 2 .* 30, got 59"):
         MigrationRule(minimum=30).init([29, 30])
 
 
@@ -137,12 +137,13 @@ def test_inputs_are_left_alone():
 
 @pytest.mark.parametrize("bad", [{"threshold": 0}, {"tolerance": 1}, {"minimum": 0}])
 def test_settings_are_checked(bad):
-    with pytest.raises(InvalidSetting, match=f"{next(iter(bad))}.* got {next(iter(bad.values()))}"):
+    ((name, value),) = bad.items()
+    with pytest.raises(InvalidSetting, match=f"{name}.* got {value}"):
         MigrationRule(**bad)
 
 
 def test_traversals_are_checked():
-    with pytest.raises(InvalidSetting, match="partition size must be >= 1, got 0 for worker 1"):
+    with pytest.raises(InvalidSetting, match=r"partition size .* 1, got 0 for worker 1"):
         Traversals.of([4, 0])
-    with pytest.raises(InvalidSetting, match="samples consumed must be >= 0, got -1"):
+    with pytest.raises(InvalidSetting, match=r"consumed .* 0, got -1"):
         Traversals.of([4, 4]).consume([0, -1])

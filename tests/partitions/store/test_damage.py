@@ -53,7 +53,7 @@ def test_every_flipped_bit_that_matters_is_found_and_its_file_named(folders, nam
             assert str(path) in problems[0]
             found += 1
         else:
-            # A field of the archive's that nobody reads, or the padding of a header.
+            # A field of the archive that is never read, or the padding of a header.
             assert content(Partition.open(folders[1])) == before
         path.write_bytes(whole)
     assert found > 100

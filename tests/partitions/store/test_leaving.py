@@ -54,9 +54,9 @@ def test_classes_of_who_leaves_are_mixed_into_the_others(tmp_path):
 
 
 def test_nobody_leaves_who_is_not_there_and_somebody_stays():
-    with pytest.raises(InvalidSetting, match="leaving workers must be among a, b, got c"):
+    with pytest.raises(InvalidSetting, match=r"leaving .* a, b, got c"):
         targets_when(["c"], ["a", "b"], [1, 1], None)
-    with pytest.raises(InvalidSetting, match="at least one worker must stay, got a, b as leaving"):
+    with pytest.raises(InvalidSetting, match="stay, got a, b "):
         targets_when(["a", "b"], ["a", "b"], [1, 1], None)
 
 
@@ -98,7 +98,7 @@ def test_others_go_on_when_a_disk_is_lost_in_the_middle_of_a_hand_over(
     shutil.rmtree(tmp_path / lost)
     rest = [folder for folder in folders if folder.name != lost]
     with opened(rest) as partitions:
-        with pytest.raises(InvalidSetting, match="must have no open hand-overs, got m1-0"):
+        with pytest.raises(InvalidSetting, match=r"open .* got m1-0"):
             plan_tasks(partitions, [1, 3], "m2")
         settle_lost(partitions, [lost])
         tasks = carry_out(partitions, plan_tasks(partitions, [1, 3], "m2"))
@@ -114,7 +114,7 @@ def test_nobody_is_lost_who_is_here(tmp_path):
     hand_over_until(folders, Staged)
     with (
         opened(folders) as partitions,
-        pytest.raises(InvalidSetting, match="a lost partition must not be here, got w0"),
+        pytest.raises(InvalidSetting, match=r"lost .* got w0"),
     ):
         settle_lost(partitions, ["w0"])
     assert verify(folders).problems == ()

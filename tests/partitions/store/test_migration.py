@@ -180,7 +180,7 @@ def test_names_that_could_leave_the_folder_are_refused(tmp_path):
 def test_names_must_differ(tmp_path):
     with (
         opened(three_partitions(tmp_path)) as partitions,
-        pytest.raises(InvalidSetting, match="must have different names"),
+        pytest.raises(InvalidSetting, match="different names"),
     ):
         carry_out(partitions, [Task("a", "w0", "w1", (0,))] * 2)
 
@@ -263,7 +263,7 @@ def test_nothing_is_planned_while_hand_overs_are_open(tmp_path, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(Crash):
         crashing(patch, 7, "after")
         migrate(folders)
-    with pytest.raises(InvalidSetting, match="w0 must have no open hand-overs, got m1-0"):
+    with pytest.raises(InvalidSetting, match=r"w0 .* open .* got m1-0"):
         migrate(folders)
 
 

@@ -130,7 +130,7 @@ def test_what_cannot_be_stored_is_refused(tmp_path, data, dealt, settings, wrong
 
 def test_a_partition_is_not_overwritten(tmp_path):
     create_partitions([tmp_path / "w"], np.zeros(5), ALL)
-    with pytest.raises(PartitionError, match=r"w/index.npz: there is a partition already"):
+    with pytest.raises(PartitionError, match=r"w/index\.npz: "):
         create_partitions([tmp_path / "w"], np.zeros(5), ALL)
 
 
@@ -138,7 +138,7 @@ def test_one_process_at_a_time_may_change_it(tmp_path):
     folder = three_partitions(tmp_path)[0]
     with (
         Partition.open(folder, write=True),
-        pytest.raises(PartitionError, match="w0: another process is changing it"),
+        pytest.raises(PartitionError, match=r"w0: .* process"),
     ):
         Partition.open(folder, write=True)
     Partition.open(folder, write=True).close()
@@ -182,7 +182,7 @@ def test_an_index_without_its_block_is_never_written(tmp_path):
     folder = three_partitions(tmp_path)[0]
     with Partition.open(folder, write=True) as partition:
         ghost = partition.index.joined_by("ghost", np.array([1000]))
-        with pytest.raises(PartitionError, match=r"ghost.npy: the index lists it, and it is not"):
+        with pytest.raises(PartitionError, match=r"ghost\.npy: .*index"):
             partition.update(ghost)
     assert len(Partition.open(folder)) == 20
 
