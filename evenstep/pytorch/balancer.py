@@ -56,11 +56,11 @@ class Balancer(BalancerBase):
         comm_hook: UserHook | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._loop, self._meeting = make_ddp_loop(
+        self._loop, self._collective = make_ddp_loop(
             model, total, micro_batches, straggler, checkpoint, comm_hook, options
         )
         self._model: DistributedDataParallel = without_compiler(model)
-        self._gradients = Gradients(self._model, self._loop, self._meeting.handed, comm_hook)
+        self._gradients = Gradients(self._model, self._loop, self._collective.inflight, comm_hook)
 
     @property
     def minimum(self) -> int:
@@ -74,7 +74,9 @@ class Balancer(BalancerBase):
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        return BalancedLoader(self._loop, self._meeting, self.average_buffers, dataset, **options)
+        return BalancedLoader(
+            self._loop, self._collective, self.average_buffers, dataset, **options
+        )
 
     def local_loader(self, partition: Any, **options: Unpack[LocalLoaderOptions]) -> LocalLoader:
         """Return this worker's batches of samples of its own: a partition, its folder, a data set.

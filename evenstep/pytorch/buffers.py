@@ -28,11 +28,11 @@ def stop_broadcasting(model: DistributedDataParallel) -> None:
 
 @torch.no_grad()
 def average_buffers(
-    model: torch.nn.Module, weight: float, group: dist.ProcessGroup, handed: InflightTensors
+    model: torch.nn.Module, weight: float, group: dist.ProcessGroup, inflight: InflightTensors
 ) -> None:
     """Replace every floating-point buffer by its mean over the workers, weighted."""
     for buffer in model.buffers():
         if buffer.is_floating_point():
             weighted = buffer * weight
-            dist.all_reduce(handed.watch(weighted), group=group)
+            dist.all_reduce(inflight.watch(weighted), group=group)
             buffer.copy_(weighted)

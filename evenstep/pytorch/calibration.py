@@ -27,7 +27,7 @@ from evenstep.measure.timer import Clock
 from evenstep.pytorch.checks import is_fully_sharded
 from evenstep.pytorch.fetching import Packing, Samples, seeded_randomness
 from evenstep.pytorch.order import count_samples
-from evenstep.training.collective import Collective, tell
+from evenstep.training.collective import Collective, gather_values
 
 _LEAST_SLOPE = 0.05
 """A slope is at least this part of t / x, and at most t / x: overhead cannot be negative."""
@@ -123,7 +123,9 @@ def fit_line(sizes: Sequence[int], times: Sequence[float]) -> FittedLine:
     return FittedLine(level - slope * middle, slope)
 
 
-def gather_lines(measure: Callable[[], FittedLine], meeting: Collective) -> tuple[FittedLine, ...]:
+def gather_lines(
+    measure: Callable[[], FittedLine], collective: Collective
+) -> tuple[FittedLine, ...]:
     """Measure on all workers and return all lines; where one worker fails, all of them stop."""
     mine: tuple[float, float] | str
     failure: Exception | None = None
@@ -131,7 +133,7 @@ def gather_lines(measure: Callable[[], FittedLine], meeting: Collective) -> tupl
         mine = astuple(measure())
     except Exception as error:
         mine, failure = f"{type(error).__name__}: {error}", error
-    everybody = tell(meeting, mine)
+    everybody = gather_values(collective, mine)
     if failure is not None:
         raise failure
     for worker, theirs in enumerate(everybody):

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.checks import check_hook, check_model
-from evenstep.pytorch.collective import ProcessGroupCollective, meeting_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
 from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes, without_compiler
 from evenstep.pytorch.exchange import UserHook
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
@@ -35,7 +35,7 @@ def make_ddp_loop(
     model = without_compiler(given)
     check_model(model)
     device = next(model.parameters()).device
-    meeting = meeting_of(model.process_group)
+    collective = collective_of(model.process_group)
     mode = options.get("mode", "balanced")
 
     def check() -> None:
@@ -45,7 +45,7 @@ def make_ddp_loop(
 
     options["timer"] = options.get("timer") or make_timer(device)
     loop = make_loop(
-        meeting, total, framework="ddp", device=device.type, device_name=_name_of(device),
+        collective, total, framework="ddp", device=device.type, device_name=_name_of(device),
         min_trainable=2 if has_batch_norm(model) else 1, lag=1 if device.type == "cuda" else 0,
         micro_batches=micro_batches, straggler=straggler,
         # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
@@ -56,12 +56,12 @@ def make_ddp_loop(
             "checkpoint": checkpoint is not None,
         },
         check=check, column=ExtraColumn(),
-        restart=None if checkpoint is None else Restart(checkpoint, meeting).without,
+        restart=None if checkpoint is None else Restart(checkpoint, collective).without,
         **options,
     )  # fmt: skip
     if mode == "balanced":
         warn_of_new_sizes(given, loop.settings.granularity, device)
-    return loop, meeting
+    return loop, collective
 
 
 def _name_of(device: torch.device) -> str:

@@ -46,20 +46,20 @@ class GradientExchange:
     def __init__(
         self,
         group: dist.ProcessGroup,
-        weighing: LossWeights,
+        loss_weights: LossWeights,
         share: Callable[[], Share],
         ready: Callable[[], tuple[Row, Arrived] | None],
-        handed: InflightTensors,
+        inflight: InflightTensors,
         user_hook: UserHook | None = None,
         width: int = WIDTH,
     ) -> None:
         self._group = group
         self._num_workers = dist.get_world_size(group)
         self._worker = dist.get_rank(group)
-        self._weighing = weighing
+        self._loss_weights = loss_weights
         self.share = share
         self._ready = ready
-        self._handed = handed
+        self._inflight = inflight
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._width = width
@@ -71,7 +71,7 @@ class GradientExchange:
         # First of all, so that what follows does not count as this worker's own work.
         last = self._ready() if bucket.is_last() else None
         exchanged = self._exchange(bucket, last)
-        return self._weighing.divided(exchanged, bucket, self._newest_counts, self._handed)
+        return self._loss_weights.divided(exchanged, bucket, self._newest_counts, self._inflight)
 
     def _exchange(
         self, bucket: GradBucket, last: tuple[Row, Arrived] | None
@@ -109,8 +109,8 @@ class GradientExchange:
 
         What was weighed by counts has its weight already.
         """
-        if self._weighing.count is not None:
-            return 1.0 if self._weighing.count else 0.0
+        if self._loss_weights.count is not None:
+            return 1.0 if self._loss_weights.count else 0.0
         share = self.share()
         if share.total:
             return share.weight
@@ -133,7 +133,7 @@ class GradientExchange:
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum a tensor in place over the workers; the future gives `result()` afterwards."""
         # A view, of which the process group is the only one to know.
-        view = self._handed.watch(tensor.view(-1))
+        view = self._inflight.watch(tensor.view(-1))
         work = dist.all_reduce(view, group=self._group, async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
 
@@ -141,7 +141,7 @@ class GradientExchange:
             done.value()  # Raises what went wrong.
             return result()
 
-        return future.then(self._handed.watch(arrived))
+        return future.then(self._inflight.watch(arrived))
 
     def _carry(
         self, buffer: torch.Tensor, row: Row, arrived: Arrived
@@ -187,11 +187,11 @@ class GradientExchange:
             self._arrive(rows, arrived)
             return exchanged.value()
 
-        return torch.futures.collect_all([exchanged, summed]).then(self._handed.watch(both))
+        return torch.futures.collect_all([exchanged, summed]).then(self._inflight.watch(both))
 
     def _write(self, row: Row, rows: torch.Tensor) -> None:
         rows.zero_()
-        written = np.concatenate((row, self._weighing.slot()))
+        written = np.concatenate((row, self._loss_weights.slot()))
         self._rows(rows)[self._worker] = torch.from_numpy(written)
 
     def _newest_counts(self) -> torch.Tensor:

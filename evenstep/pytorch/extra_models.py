@@ -47,14 +47,14 @@ class ExtraModel:
         model: DistributedDataParallel,
         leader: GradientExchange,
         timer: Timer,
-        handed: InflightTensors,
+        inflight: InflightTensors,
         comm_hook: UserHook | None,
     ) -> None:
         check_hook(comm_hook)
         self.model = model
         self._timer = timer
         self._exchange = GradientExchange(
-            model.process_group, LossWeights(1), leader.share, self._ready, handed, comm_hook
+            model.process_group, LossWeights(1), leader.share, self._ready, inflight, comm_hook
         )
         stop_broadcasting(model)
         register(model, self)
@@ -80,17 +80,17 @@ class ExtraModels:
         first: DistributedDataParallel,
         leader: GradientExchange,
         timer: Timer,
-        handed: InflightTensors,
+        inflight: InflightTensors,
     ) -> None:
         self._first = first
         self._leader = leader
         self._timer = timer
-        self._handed = handed
-        self._fellows: list[ExtraModel] = []
+        self._inflight = inflight
+        self._extra_models: list[ExtraModel] = []
 
     @property
     def models(self) -> list[DistributedDataParallel]:
-        return [fellow.model for fellow in self._fellows]
+        return [extra.model for extra in self._extra_models]
 
     def add(
         self,
@@ -102,9 +102,11 @@ class ExtraModels:
         """Weigh the gradients of a further model, too."""
         check_extra_model(model, self._first, minimum)
         check_normalisation(model, mode)
-        self._fellows.append(ExtraModel(model, self._leader, self._timer, self._handed, comm_hook))
+        self._extra_models.append(
+            ExtraModel(model, self._leader, self._timer, self._inflight, comm_hook)
+        )
 
     def require_none(self, what: str) -> None:
         """Raise InvalidSetting, saying what goes with one model, where there are further ones."""
-        if self._fellows:
-            raise InvalidSetting(f"{what}, got {len(self._fellows)} further ones")
+        if self._extra_models:
+            raise InvalidSetting(f"{what}, got {len(self._extra_models)} further ones")

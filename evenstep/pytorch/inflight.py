@@ -69,8 +69,8 @@ def _wait_before_forks() -> None:
 
 def _before_fork() -> None:
     deadline = time.monotonic() + _BEFORE_FORK
-    for handed in list(_everybody):
-        handed.wait(max(0.0, deadline - time.monotonic()))
+    for inflight in list(_everybody):
+        inflight.wait(max(0.0, deadline - time.monotonic()))
     _let_others_through()
 
 

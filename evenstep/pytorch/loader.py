@@ -31,7 +31,7 @@ class BalancedLoader(ThroughEpochs):
     def __init__(
         self,
         loop: Loop,
-        meeting: ProcessGroupCollective,
+        collective: ProcessGroupCollective,
         ended: Callable[[], None],
         dataset: Dataset[Any],
         *,
@@ -51,7 +51,7 @@ class BalancedLoader(ThroughEpochs):
         self._ended = ended
         """Is called at the end of an epoch that was trained on."""
         self.dataset = dataset
-        self._order = Order(dataset, sampler, shuffle, seed, meeting)
+        self._order = Order(dataset, sampler, shuffle, seed, collective)
         self._packing = Packing(collate_fn)
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._samples = Samples(dataset, seed if seed_samples else None)
@@ -126,7 +126,7 @@ class BalancedLoader(ThroughEpochs):
                 keys = keys_of(dealt)
                 batch = self._batch(keys, fetched)
                 size = None if self._counts is None else self._counts.size_of(keys)
-                loop.has_batch(dealt.sizes, dealt.place, size)
+                loop.has_batch(dealt.sizes, dealt.position, size)
                 # Before the batch is out: a checkpoint made in the loop's body comes after it.
                 epochs.position = position + 1
                 yield pin(batch) if self._pin_memory else batch

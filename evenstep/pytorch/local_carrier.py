@@ -10,7 +10,7 @@ from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.manager.access import is_loopback, parse_address
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.background_processes import AgentProcess, MigrationProcess, Serving
-from evenstep.training.collective import Collective, tell
+from evenstep.training.collective import Collective, gather_values
 
 _PATIENCE = 15.0
 """Seconds without progress at the start, where all workers wait."""
@@ -42,7 +42,7 @@ class AgentCarrier:
 
 
 def start_agents(
-    folder: Path, serving: Serving, meeting: Collective
+    folder: Path, serving: Serving, collective: Collective
 ) -> tuple[AgentProcess, list[str]]:
     """Start this worker's agent, and return the addresses of all workers'; all must call it.
 
@@ -55,11 +55,13 @@ def start_agents(
         problem = str(error)
     try:
         mine = (socket.gethostname(), agent.address if agent else "", problem)
-        told = tell(meeting, mine)
-        hosts, addresses, problems = map(list, zip(*told, strict=True))
+        gathered = gather_values(collective, mine)
+        hosts, addresses, problems = map(list, zip(*gathered, strict=True))
         _raise_first(problems)
         _check_reachable(hosts, addresses)
-        _raise_first(tell(meeting, _finish(addresses, serving) if meeting.worker == 0 else ""))
+        _raise_first(
+            gather_values(collective, _finish(addresses, serving) if collective.worker == 0 else "")
+        )
     except BaseException:
         if agent is not None:
             agent.close()

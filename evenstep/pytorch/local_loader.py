@@ -29,8 +29,8 @@ from evenstep.pytorch.loader_options import LocalLoaderOptions, check_loading
 from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, Source, read_and_tell
-from evenstep.training.collective import Collective, require_agreement, tell
-from evenstep.training.epochs import check_place
+from evenstep.training.collective import Collective, gather_values, require_agreement
+from evenstep.training.epochs import check_position
 from evenstep.training.loop import Loop
 
 
@@ -121,9 +121,9 @@ class LocalLoader:
                 sizes = iteration.plan.sizes
                 batch = self._next(int(sizes[loop.worker]))
                 consumed = int(self._reading.consumed.sum())
-                place = (self._epoch, position, self.num_migrations, consumed)
+                at = (self._epoch, position, self.num_migrations, consumed)
                 counted = counted_samples(self.sizes, sizes) if self._importance else None
-                loop.has_batch(sizes, place, importance=counted)
+                loop.has_batch(sizes, at, importance=counted)
                 # Before the batch is out: a checkpoint made in the loop's body comes after it.
                 self._count(sizes)
                 self._position = position + 1
@@ -151,7 +151,7 @@ class LocalLoader:
         Where partitions are not those of then, as samples have moved since or workers are others,
         all begin a traversal of what they have, in an order that was not used yet.
         """
-        check_place(state, {"seed": self._seed})
+        check_position(state, {"seed": self._seed})
         then, now = ReadingPosition.restored(state["reading"]), self._reading
         same = then.has(now.sizes, now.digests)
         self._reading = then if same else then.restart(now.sizes, now.digests)
@@ -204,7 +204,7 @@ class LocalLoader:
         """Change over to what the partitions have become, unless somebody cannot."""
         if not is_over:
             return migration.end(self.sizes, None, "partitions stay as they are for training")
-        snapshot, everybody = read_and_tell(self._source, self._loop.meeting)
+        snapshot, everybody = read_and_tell(self._source, self._loop.collective)
         problem = everybody.problem
         if not problem and everybody.samples != self._samples:
             problem = "partitions must hold the same samples as before, together"
@@ -250,13 +250,13 @@ def make_local_loader(
     rule: MigrationRule | None = loading.pop("rule", None)
     serving: Serving | None = loading.pop("serving", None)
     local = LocalSource(source)
-    meeting = loop.meeting
-    _require_agreement(local, rule, loading, meeting)
-    _together(meeting, lambda: _check_serving(serving, rule))
+    collective = loop.collective
+    _require_agreement(local, rule, loading, collective)
+    _together(collective, lambda: _check_serving(serving, rule))
     if rule is None:
-        snapshot, everybody = _read(local, meeting)
+        snapshot, everybody = _read(local, collective)
         return _together(
-            meeting, lambda: LocalLoader(loop, ended, local, snapshot, everybody, **loading)
+            collective, lambda: LocalLoader(loop, ended, local, snapshot, everybody, **loading)
         )
     if local.folder is None:
         raise InvalidSetting(
@@ -264,15 +264,15 @@ def make_local_loader(
             f"got a rule for {type(source).__name__}"
         )
     serving = serving or Serving()
-    agent, addresses = start_agents(local.folder, serving, meeting)
+    agent, addresses = start_agents(local.folder, serving, collective)
     try:
-        snapshot, everybody = _read(local, meeting)
+        snapshot, everybody = _read(local, collective)
         carrier = None
         if loop.worker == 0:
             carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
         migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
         loader = _together(
-            meeting,
+            collective,
             lambda: LocalLoader(loop, ended, local, snapshot, everybody, migration, **loading),
         )
         assert loop.column is not None, "DDP has room for it"
@@ -287,7 +287,7 @@ def _require_agreement(
     local: LocalSource,
     rule: MigrationRule | None,
     loading: Mapping[str, Any],
-    meeting: Collective,
+    collective: Collective,
 ) -> None:
     """Raise on all workers what is wrong on one, before anybody does something else."""
     require_agreement(
@@ -298,7 +298,7 @@ def _require_agreement(
             "shuffle": loading.get("shuffle", True),
             "seed": loading.get("seed", 0),
         },
-        meeting,
+        collective,
     )
     if not (rule is None or isinstance(rule, MigrationRule)):
         raise InvalidSetting(f"rule must be a MigrationRule or None, got {rule!r}")
@@ -311,7 +311,7 @@ def _check_serving(serving: Serving | None, rule: MigrationRule | None) -> None:
         raise InvalidSetting("serving goes with a rule, without which no samples migrate")
 
 
-def _together(meeting: Collective, make: Callable[[], Made]) -> Made:
+def _together(collective: Collective, make: Callable[[], Made]) -> Made:
     """Return what was made, if all workers could make theirs; raise on all what is wrong on one."""
     made: list[Made] = []
     problem, cause = "", None
@@ -319,14 +319,14 @@ def _together(meeting: Collective, make: Callable[[], Made]) -> Made:
         made.append(make())
     except Exception as error:
         problem, cause = str(error) or repr(error), error
-    for worker, theirs in enumerate(tell(meeting, problem)):
+    for worker, theirs in enumerate(gather_values(collective, problem)):
         if theirs:
             raise InvalidSetting(f"worker {worker}: {theirs}") from cause
     return made[0]
 
 
-def _read(local: LocalSource, meeting: Collective) -> tuple[Any, Everybody]:
-    snapshot, everybody = read_and_tell(local, meeting)
+def _read(local: LocalSource, collective: Collective) -> tuple[Any, Everybody]:
+    snapshot, everybody = read_and_tell(local, collective)
     if everybody.problem:
         raise InvalidSetting(f"every worker must be able to read its samples; {everybody.problem}")
     if local.folder is not None:

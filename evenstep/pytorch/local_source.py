@@ -12,7 +12,7 @@ from evenstep.core import UNLIMITED, Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.store import Partition
 from evenstep.pytorch.order import count_samples
-from evenstep.training.collective import Collective, tell
+from evenstep.training.collective import Collective, gather_values
 
 Source = Any
 """A partition, the folder of one, or a map-style data set that is this worker's own."""
@@ -65,7 +65,7 @@ class LocalSource:
         return Snapshot(partition, size, digest_of(partition.samples), cap)
 
 
-def read_and_tell(source: LocalSource, meeting: Collective) -> tuple[Snapshot | None, Everybody]:
+def read_and_tell(source: LocalSource, collective: Collective) -> tuple[Snapshot | None, Everybody]:
     """Read a worker's samples anew, and tell each other of them; all workers must call it.
 
     Nothing is raised that the others would not know of.
@@ -76,9 +76,9 @@ def read_and_tell(source: LocalSource, meeting: Collective) -> tuple[Snapshot | 
         if snapshot.size == 0:
             raise InvalidSetting("a partition must have samples, got none")
     except (OSError, ValueError) as error:
-        problem = f"worker {meeting.worker}: {error}"
+        problem = f"worker {collective.worker}: {error}"
     mine = (0, 0, 0, problem) if snapshot is None else (*snapshot[1:], problem)
-    sizes, digests, caps, problems = zip(*tell(meeting, mine), strict=True)
+    sizes, digests, caps, problems = zip(*gather_values(collective, mine), strict=True)
     first = next((problem for problem in problems if problem), "")
     return snapshot, Everybody(as_ints(sizes), as_ints(digests), as_ints(caps), first)
 

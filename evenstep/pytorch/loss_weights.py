@@ -95,7 +95,7 @@ class LossWeights:
         exchanged: torch.futures.Future[torch.Tensor],
         bucket: GradBucket,
         slots: Callable[[], torch.Tensor],
-        handed: InflightTensors,
+        inflight: InflightTensors,
     ) -> torch.futures.Future[torch.Tensor]:
         """Divide a bucket by the sum of all counts, which comes with the last one's `slots`."""
         if self.count is None:
@@ -107,14 +107,14 @@ class LossWeights:
         divisor = self._divisor
         if bucket.is_last():
             self.forget()
-            settle = handed.watch(lambda done: _settle(done, divisor, slots, self._total))
+            settle = inflight.watch(lambda done: _settle(done, divisor, slots, self._total))
             return exchanged.then(settle)
 
         def divide(both: torch.futures.Future[Any]) -> torch.Tensor:
             both.value()  # Raises what went wrong.
             return exchanged.value().div_(divisor.value())
 
-        return torch.futures.collect_all([exchanged, divisor]).then(handed.watch(divide))
+        return torch.futures.collect_all([exchanged, divisor]).then(inflight.watch(divide))
 
     def _add(self, count: float) -> None:
         self._sum += count
@@ -137,14 +137,13 @@ def as_count(count: float | torch.Tensor) -> float:
 def check_slots(slots: NDArray[np.float32]) -> None:
     """Raise PartlyWeighed unless all losses of an exchange were weighed, or none."""
     marks = slots[:, 0]
-    told = marks != _SKIPPED
     if (marks == _PARTLY).any():
         raise PartlyWeighed(
             "weigh must be called for all losses whose gradients are accumulated, or for none, "
             f"but worker {int(np.argmax(marks == _PARTLY))} called it for some of them"
         )
     unweighed = marks == _UNWEIGHED
-    weighed = told & ~unweighed
+    weighed = ~unweighed & (marks != _SKIPPED)
     if unweighed.any() and weighed.any():
         raise PartlyWeighed(
             "weigh must be called on all workers or on none in an iteration, but worker "

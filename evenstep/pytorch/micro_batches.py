@@ -29,13 +29,13 @@ class MicroBatches:
         self,
         model: DistributedDataParallel,
         limit: BatchLimit,
-        weighing: LossWeights,
+        loss_weights: LossWeights,
         may_exceed: bool,
         spoil: Callable[[], None],
     ) -> None:
         self._model = model
         self._limit = limit
-        self._weighing = weighing
+        self._loss_weights = loss_weights
         self._may_exceed = may_exceed
         """Whether a plan may give this worker more than it can run in one piece."""
         self._spoil = spoil
@@ -46,7 +46,7 @@ class MicroBatches:
         """Leave the gradients of the batch's mean loss in the parameters; return that loss."""
         samples = samples or _num_samples(batch)
         _check_batch(batch, samples)
-        before, counted = _Before(self._model), self._weighing.so_far
+        before, counted = _Before(self._model), self._loss_weights.so_far
         while True:
             # As large as the pieces are, which is no more than the limit, if that can be.
             limit = min(self._limit.size, samples)
@@ -58,7 +58,7 @@ class MicroBatches:
             except Exception as error:
                 if not is_out_of_memory(error):
                     before.restore()
-                    self._weighing.begin_again(counted)
+                    self._loss_weights.begin_again(counted)
                     raise
                 failed = error.with_traceback(None)
             else:
@@ -66,7 +66,7 @@ class MicroBatches:
                 return loss
             # Out here, as what is being handled holds on to the tensors of the failed piece.
             before.restore()
-            self._weighing.begin_again(counted)
+            self._loss_weights.begin_again(counted)
             self._spoil()
             _free_cache()
             try:
@@ -98,9 +98,9 @@ class MicroBatches:
         mean = torch.zeros(())
         with self._model.no_sync():
             for begin, end in _pieces(samples, size, self._limit.min_trainable):
-                weighed = self._weighing.calls
+                weighed = self._loss_weights.calls
                 loss = loss_of(*(_cut(part, samples, begin, end) for part in batch))
-                if self._weighing.calls == weighed:
+                if self._loss_weights.calls == weighed:
                     # Otherwise it weighs as much as was counted in it.
                     loss = (end - begin) / samples * loss
                 loss.backward()

@@ -23,12 +23,12 @@ class Order:
         sampler: Iterable[int] | None,
         shuffle: bool,
         seed: int,
-        meeting: ProcessGroupCollective,
+        collective: ProcessGroupCollective,
     ) -> None:
         self._sampler = sampler
         self._shuffle = shuffle
         self._seed = seed
-        self._meeting = meeting
+        self._collective = collective
         self._sampled: tuple[int, Ints] | None = None
         self.num_samples = count_samples(dataset, sampler)
 
@@ -54,10 +54,10 @@ class Order:
         """Return the order that worker 0's sampler gives: others' may be random in another way."""
         if self._sampled is None or self._sampled[0] != epoch:
             indices = as_ints(np.full(self.num_samples, -1))
-            given = [int(i) for i in sampler] if self._meeting.worker == 0 else []
+            given = [int(i) for i in sampler] if self._collective.worker == 0 else []
             if len(given) == self.num_samples:
                 indices = as_ints(given)
-            indices = self._meeting.of_first(indices)
+            indices = self._collective.of_first(indices)
             if (indices < 0).any():
                 raise InvalidSetting(
                     f"the sampler must give as many samples as its length says, "

@@ -50,9 +50,9 @@ class Dealing:
         """Return this worker's samples of an iteration, and the sizes of all workers."""
         loop = self._loop
         samples = slice_of(under_way.order, position, loop.total)
-        place = under_way.epoch, position
+        at = under_way.epoch, position
         return deal_slice(
-            samples, place, plan.sizes, loop.worker, loop.minimum, loop.min_trainable, self._divide
+            samples, at, plan.sizes, loop.worker, loop.minimum, loop.min_trainable, self._divide
         )
 
     def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
@@ -108,4 +108,4 @@ class Fetched:
 
 
 def keys_of(dealt: Dealt) -> list[Key]:
-    return [(dealt.place[0], index) for index in dealt.samples.tolist()]
+    return [(dealt.position[0], index) for index in dealt.samples.tolist()]

@@ -62,7 +62,7 @@ class ShardedBalancer(BalancerBase):
         clock: Clock = time.perf_counter,
         **options: Unpack[SizeOptions],
     ) -> None:
-        self._loop, self._plans, self._meeting, mesh = make_sharded_loop(
+        self._loop, self._plans, self._collective, mesh = make_sharded_loop(
             model, total, granularity, options
         )
         self._model = model
@@ -91,7 +91,9 @@ class ShardedBalancer(BalancerBase):
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
         a loader that only one of them will use.
         """
-        return BalancedLoader(self._loop, self._meeting, self.average_buffers, dataset, **options)
+        return BalancedLoader(
+            self._loop, self._collective, self.average_buffers, dataset, **options
+        )
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the loss times ``n x_i / X``; it must be a mean over the batch handed out last.
@@ -133,10 +135,10 @@ class ShardedBalancer(BalancerBase):
         """
         loop = self._loop
         loop.agree({"repeats": repeats})
-        self._trail.check(self._meeting)
+        self._trail.check(self._collective)
         require_whole("repeats", repeats)
         replica = UnshardedReplica(make_model, loss_of, dataset, collate_fn, self._clock)
-        lines = gather_lines(partial(self._measure, replica, sizes, repeats), self._meeting)
+        lines = gather_lines(partial(self._measure, replica, sizes, repeats), self._collective)
         planned = self._plans.sizes_by(lines)
         loop.agree({"calibrated sizes": planned.tolist()})
         upcoming = self.iteration if loop.now.is_done else self.iteration + 1
@@ -156,9 +158,9 @@ class ShardedBalancer(BalancerBase):
         For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
         All workers must call it, and must have trained on the same iterations.
         """
-        self._trail.check(self._meeting)
+        self._trail.check(self._collective)
         weight = gradient_weight(self.batch_size, self.total)
-        average_buffers(self._model, weight, self._group, self._meeting.handed)
+        average_buffers(self._model, weight, self._group, self._collective.inflight)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up the plan of a checkpoint of the same number of workers."""
@@ -196,12 +198,12 @@ class Trail:
 
     def add(self, iteration: Iteration) -> None:
         """Take note of an iteration that was trained on."""
-        digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
+        digested = digest(iteration.plan, iteration.position).to_bytes(4, "little")
         self._hash = zlib.crc32(digested, self._hash)
 
-    def check(self, meeting: Collective) -> None:
+    def check(self, collective: Collective) -> None:
         """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
-        hashes = meeting.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
+        hashes = collective.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
         for worker, theirs in enumerate(hashes):
             if theirs != hashes[0]:
                 raise DivergedPlans(
@@ -233,8 +235,8 @@ class WeighingWatch:
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         now = self._now()
-        # An iteration without a place in the data has no batch: its gradients are not ours.
-        if now.place and not now.is_done:
+        # An iteration without a position in the data has no batch: its gradients are not ours.
+        if now.position and not now.is_done:
             raise InvalidSetting(
                 "the loss must be weighed before its backward pass, as in "
                 "balancer.weigh(loss).backward(), since batches differ in size: got gradients of "

@@ -10,7 +10,7 @@ from evenstep.measure.timer import HostTimer
 from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.calibrated_plans import CalibratedPlans
 from evenstep.pytorch.checks import check_sharded_model, mesh_of
-from evenstep.pytorch.collective import ProcessGroupCollective, meeting_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
 from evenstep.training.collective import require_agreement
 from evenstep.training.loop import Loop
 from evenstep.training.reporter import Reporter
@@ -27,7 +27,7 @@ def make_sharded_loop(
     check_names(options, SizeOptions.__optional_keys__)
     check_sharded_model(model)
     mesh = mesh_of(model)
-    meeting = meeting_of(mesh.get_group())
+    collective = collective_of(mesh.get_group())
     min_trainable = 2 if has_batch_norm(model) else 1
     minimum = options.get("minimum")
     settings = Settings(
@@ -36,13 +36,13 @@ def make_sharded_loop(
         "advise", 0,
     )  # fmt: skip
     # Before anything else is checked: a worker that stops here alone leaves the others waiting.
-    require_agreement(settings.agreed(), meeting)
-    check_sizes(total, settings.minimum, meeting.num_workers)
-    plans = CalibratedPlans(settings, meeting.num_workers)
+    require_agreement(settings.agreed(), collective)
+    check_sizes(total, settings.minimum, collective.num_workers)
+    plans = CalibratedPlans(settings, collective.num_workers)
     timer = HostTimer()
     loop = Loop(
-        meeting, settings, plans, timer, Reporter(None, timer, 0, reads=False),
+        collective, settings, plans, timer, Reporter(None, timer, 0, reads=False),
         min_trainable=min_trainable,
         summary=options.get("summary", True),
     )  # fmt: skip
-    return loop, plans, meeting, mesh
+    return loop, plans, collective, mesh

@@ -49,15 +49,15 @@ def check_straggler(
 class Restart:
     """Lets the job continue without a straggler, by a checkpoint that the user makes."""
 
-    def __init__(self, checkpoint: Checkpoint, meeting: ProcessGroupCollective) -> None:
+    def __init__(self, checkpoint: Checkpoint, collective: ProcessGroupCollective) -> None:
         self._checkpoint = checkpoint
-        self._meeting = meeting
+        self._collective = collective
 
     def without(self, straggler: int, name: str) -> None:
         """End this worker, so that the job continues without a straggler: all do so at once."""
         self._checkpoint()
-        dist.barrier(self._meeting.group)
-        leave(self._meeting.worker, name, straggler)
+        dist.barrier(self._collective.group)
+        leave(self._collective.worker, name, straggler)
 
 
 def leave(worker: int, name: str, straggler: int) -> None:

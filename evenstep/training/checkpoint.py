@@ -23,10 +23,10 @@ class Remembered:
     """The largest size that it can run."""
 
 
-def save(core: Planner, last: Reports | None, iteration: int) -> dict[str, Any]:
+def save(planner: Planner, last: Reports | None, iteration: int) -> dict[str, Any]:
     """Return all of it in plain numbers and strings; what one worker saves fits all."""
-    learned = {name: array.tolist() for name, array in core.state().items()}
-    return {"balancer": learned, **_common(core.total, core.workers, last, iteration)}
+    learned = {name: array.tolist() for name, array in planner.state().items()}
+    return {"balancer": learned, **_common(planner.total, planner.workers, last, iteration)}
 
 
 def save_plan(
@@ -59,16 +59,16 @@ def _common(
     return state
 
 
-def restore(core: Planner, state: Mapping[str, Any]) -> None:
+def restore(planner: Planner, state: Mapping[str, Any]) -> None:
     """Let a balancer take up a checkpoint, also one of other workers: they go by their names."""
     _require(state, "total", "workers", "balancer")
-    _check_total(state["total"], core.total)
-    fresh = core.state()
+    _check_total(state["total"], planner.total)
+    fresh = planner.state()
     arrays = {
         name: np.array(values, dtype=fresh[name].dtype)
         for name, values in state["balancer"].items() if name in fresh
     }  # fmt: skip
-    core.restore(arrays, state["workers"], last_reports(state, core.workers).caps)
+    planner.restore(arrays, state["workers"], last_reports(state, planner.workers).caps)
 
 
 def remembered(state: Mapping[str, Any], worker: str) -> Remembered:

@@ -32,7 +32,7 @@ class Collective(Protocol):
 
 
 class Alone:
-    """The meeting of a training with one worker."""
+    """The collective of a training with one worker."""
 
     worker = 0
     num_workers = 1
@@ -41,22 +41,22 @@ class Alone:
         return row[np.newaxis]
 
 
-def tell(meeting: Collective, value: Any) -> list[Any]:
+def gather_values(collective: Collective, value: Any) -> list[Any]:
     """Return what all workers have to say: anything that JSON can hold.
 
-    >>> tell(Alone(), {"total": 64})
+    >>> gather_values(Alone(), {"total": 64})
     [{'total': 64}]
     """
     said = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
-    lengths = meeting.everybody(np.array([len(said)], dtype=np.float64))[:, 0].astype(int)
+    lengths = collective.everybody(np.array([len(said)], dtype=np.float64))[:, 0].astype(int)
     row = np.zeros(max(lengths), dtype=np.float64)
     row[: len(said)] = said
-    rows = meeting.everybody(row).astype(np.uint8)
+    rows = collective.everybody(row).astype(np.uint8)
     heard = zip(rows, lengths, strict=True)
     return [json.loads(bytes(theirs[:length]).decode()) for theirs, length in heard]
 
 
-def mean_over_workers(value: float, weight: float, meeting: Collective) -> float:
+def mean_over_workers(value: float, weight: float, collective: Collective) -> float:
     """Return the mean of all workers' values, by their weights; NaN without any weight.
 
     >>> mean_over_workers(3.0, 8, Alone())
@@ -64,13 +64,13 @@ def mean_over_workers(value: float, weight: float, meeting: Collective) -> float
     """
     # A worker without samples has nothing to say, and its mean may be no number.
     said = np.array([value * weight if weight else 0.0, weight], dtype=np.float64)
-    summed = meeting.everybody(said).sum(axis=0)
+    summed = collective.everybody(said).sum(axis=0)
     return float(summed[0] / summed[1]) if summed[1] else math.nan
 
 
-def require_agreement(settings: Mapping[str, Any], meeting: Collective) -> None:
+def require_agreement(settings: Mapping[str, Any], collective: Collective) -> None:
     """Raise InvalidSetting, on all workers, naming the first worker that differs and how."""
-    compare(tell(meeting, {name: repr(value) for name, value in settings.items()}))
+    compare(gather_values(collective, {name: repr(value) for name, value in settings.items()}))
 
 
 def compare(everybody: list[Mapping[str, Any]]) -> None:
@@ -92,7 +92,7 @@ def compare(everybody: list[Mapping[str, Any]]) -> None:
 
 
 def introduce(
-    meeting: Collective, name: str | None, device: str, device_name: str | None = None
+    collective: Collective, name: str | None, device: str, device_name: str | None = None
 ) -> tuple[list[str], str]:
     """Return the names of all workers, and the kind of device that all of them plan for.
 
@@ -103,7 +103,9 @@ def introduce(
     >>> introduce(Alone(), "left", "cpu")
     (['left'], 'cpu')
     """
-    everybody = tell(meeting, [name, f"{platform.node()}/{device_name or device}", device])
+    everybody = gather_values(
+        collective, [name, f"{platform.node()}/{device_name or device}", device]
+    )
     given, found, devices = (list(each) for each in zip(*everybody, strict=True))
     kind = next((device for device in devices if device != "cpu"), "cpu")
     return choose_names(given, found), kind

@@ -36,7 +36,7 @@ class Dealt:
     """Indices of its samples; borrowed ones, at weight 0, where it is to have none."""
     sizes: Ints
     """x of all workers: the planned sizes, or fewer at the end of an epoch."""
-    place: tuple[int, int]
+    position: tuple[int, int]
     """(epoch, iteration of the epoch)."""
 
 
@@ -106,8 +106,8 @@ class Epochs:
         if self.position >= len(self):
             return None
         samples = slice_of(self._order_of(self.epoch), self.position, self.total)
-        place = self.epoch, self.position
-        return deal_slice(samples, place, sizes, worker, minimum, self._min_trainable)
+        at = self.epoch, self.position
+        return deal_slice(samples, at, sizes, worker, minimum, self._min_trainable)
 
     def advance(self) -> None:
         """Go on to the next iteration of the epoch."""
@@ -131,7 +131,7 @@ class Epochs:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a checkpoint was made, also with another number of workers."""
-        check_place(state, self._kept)
+        check_position(state, self._kept)
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
 
     def _order_of(self, epoch: int) -> Ints:
@@ -168,7 +168,7 @@ class ThroughEpochs:
 
 def deal_slice(
     samples: Ints,
-    place: tuple[int, int],
+    position: tuple[int, int],
     sizes: Ints,
     worker: int,
     minimum: int,
@@ -189,17 +189,17 @@ def deal_slice(
         mine, within = divide(samples, within, least, worker)
     if len(mine) == 0:
         mine = borrow(samples, len(sizes), worker, min_trainable)
-    return Dealt(mine, within, place)
+    return Dealt(mine, within, position)
 
 
-def check_place(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_position(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Raise InvalidSetting unless the settings of a loader are those of a checkpoint.
 
     The data set may have grown since, but not in mid-epoch: the order would be another one.
 
     >>> saved = {"epoch": 3, "position": 7, "seed": 0, "total": 64, "dataset length": 1000}
-    >>> check_place(saved | {"position": 0}, {"seed": 0, "dataset length": 1200})
-    >>> check_place(saved, {"seed": 0, "dataset length": 1200})
+    >>> check_position(saved | {"position": 0}, {"seed": 0, "dataset length": 1200})
+    >>> check_position(saved, {"seed": 0, "dataset length": 1200})
     Traceback (most recent call last):
     ...
     evenstep.errors.InvalidSetting: the loader's dataset length must be that of the checkpoint,

@@ -13,7 +13,7 @@ class FinishedIteration:
 
     iteration: int
     plan: Plan
-    place: tuple[int, ...]
+    position: tuple[int, ...]
     sizes: Ints
     """x of all workers, really used."""
     start: float

@@ -65,7 +65,7 @@ class Iteration:
     kept: Share
     """Batches before this one whose gradients have not been exchanged."""
     batch: Share
-    place: tuple[int, ...] = ()
+    position: tuple[int, ...] = ()
     """Where in the data its samples are: of which epoch, which iteration."""
     is_accumulated: bool = False
     """Whether its gradients are kept for a later exchange."""

@@ -26,25 +26,25 @@ class LocalPlanning:
     first = 0
     slot_width = 0
 
-    def __init__(self, core: Planner, account: RunTotals) -> None:
-        self.core = core
-        self.account = account
+    def __init__(self, planner: Planner, totals: RunTotals) -> None:
+        self.planner = planner
+        self.totals = totals
         self._straggler = StragglerWatch()
 
     @property
     def workers(self) -> tuple[str, ...]:
         """The names of all workers, in the order of their ranks."""
-        return self.core.workers
+        return self.planner.workers
 
     @property
     def policy(self) -> Policy[Any]:
         """The policy behind the plans."""
-        return self.core.policy
+        return self.planner.policy
 
     @property
     def plan(self) -> Plan:
         """The newest plan."""
-        return self.core.plan
+        return self.planner.plan
 
     @property
     def straggler(self) -> int | None:
@@ -57,40 +57,40 @@ class LocalPlanning:
 
     def take(self, rows: NDArray[np.float32], done: FinishedIteration) -> None:
         """Take the rows of all workers about an iteration whose gradients were exchanged."""
-        check_digests(rows, done.plan, done.place)
+        check_digests(rows, done.plan, done.position)
         self.learn(read_rows(rows, done.iteration + 1), done)
 
     def learn(self, reports: Reports, done: FinishedIteration) -> None:
         """Learn from the reports about an iteration, and plan anew."""
-        self.account.add(reports, done)
-        if reports.speeds is not None or not self.core.policy.uses_speeds:
-            self._straggler.observe(self.core.decide(reports))
+        self.totals.add(reports, done)
+        if reports.speeds is not None or not self.planner.policy.uses_speeds:
+            self._straggler.observe(self.planner.decide(reports))
 
     def meet(self) -> None:
         """Do nothing: the rows of the gradient exchange said all."""
 
     def state(self, iteration: int) -> dict[str, Any]:
         """Return everything learned, for a checkpoint."""
-        return save(self.core, self.account.last_reports, iteration)
+        return save(self.planner, self.totals.last_reports, iteration)
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
         """Take up a checkpoint, and return what it has on one of the workers."""
-        restore(self.core, state)
-        self.account.last_reports = last_reports(state, self.workers)
+        restore(self.planner, state)
+        self.totals.last_reports = last_reports(state, self.workers)
         self._straggler = StragglerWatch()
         return remembered(state, self.workers[worker])
 
     def note(self, iteration: int, text: str) -> None:
         """Write into the run log, where there is one, what happened before an iteration."""
-        self.account.note(iteration, text)
+        self.totals.note(iteration, text)
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
-        return self.account.summary.line()
+        return self.totals.summary.line()
 
     def close(self, iteration: int) -> None:
         """End the run log."""
-        self.account.close(iteration)
+        self.totals.close(iteration)
 
 
 class StragglerWatch:

@@ -60,7 +60,7 @@ class Loop:
 
     def __init__(
         self,
-        meeting: Collective,
+        collective: Collective,
         settings: Settings,
         boundary: Boundary,
         timer: Timer,
@@ -72,9 +72,9 @@ class Loop:
         restart: Restart | None = None,
         summary: bool = True,
     ) -> None:
-        self.meeting = meeting
-        self.worker = meeting.worker
-        self.num_workers = meeting.num_workers
+        self.collective = collective
+        self.worker = collective.worker
+        self.num_workers = collective.num_workers
         self.settings = settings
         self.total = settings.total
         """X: samples of all workers in one iteration."""
@@ -164,7 +164,7 @@ class Loop:
     def has_batch(
         self,
         sizes: Ints,
-        place: tuple[int, ...],
+        position: tuple[int, ...],
         size: float | None = None,
         importance: Ints | None = None,
     ) -> None:
@@ -174,7 +174,7 @@ class Loop:
         are, as when it is padded; `importance` is what gradients count for, if not for their
         samples.
         """
-        self.now.batch, self.now.place = Share(sizes, self.worker, importance), place
+        self.now.batch, self.now.position = Share(sizes, self.worker, importance), position
         self.timer.batch(self.samples if size is None or self.samples == 0 else size)
 
     def resume(self, iteration: Iteration, last: Iteration) -> None:
@@ -205,13 +205,13 @@ class Loop:
         ended = iteration or self.now
         ended.is_done = True
         sizes = ended.share.sizes
-        done = FinishedIteration(self.iteration, ended.plan, ended.place, sizes, ended.start)
+        done = FinishedIteration(self.iteration, ended.plan, ended.position, sizes, ended.start)
         self.iteration += 1
         return done
 
     def report(self, device_memory: float | None = None) -> Row:
         """Return this worker's row about the iteration whose clock was stopped."""
-        hashed = digest(self.now.plan, self.now.place)
+        hashed = digest(self.now.plan, self.now.position)
         row = self._reporter.row(self.cap, device_memory, hashed)
         extra = () if self.column is None else (self.column.slot(),)
         self._row = np.concatenate((row, self._boundary.slot(), *extra))
@@ -244,7 +244,7 @@ class Loop:
 
     def agree(self, settings: Mapping[str, Any]) -> None:
         """Raise InvalidSetting, on all workers, unless all of them have the same settings."""
-        require_agreement(settings, self.meeting)
+        require_agreement(settings, self.collective)
 
     def mean(self, value: float, count: float | None = None) -> float:
         """Return the mean over all samples of the iteration of what is a mean over this batch.
@@ -254,7 +254,7 @@ class Loop:
         """
         with self.away():
             weight = self.samples if count is None else count
-            return mean_over_workers(value, weight, self.meeting)
+            return mean_over_workers(value, weight, self.collective)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; what one worker returns fits all."""
@@ -324,7 +324,7 @@ def batches(loop: Loop, epochs: Epochs, size_of: Callable[[int], float] = float)
         plan = loop.begin().plan
         dealt = epochs.deal(plan.sizes, loop.worker, loop.minimum)
         assert dealt is not None, "the epoch has not ended"
-        loop.has_batch(dealt.sizes, dealt.place, size_of(len(dealt.samples)))
+        loop.has_batch(dealt.sizes, dealt.position, size_of(len(dealt.samples)))
         epochs.advance()
         yield dealt
     epochs.end()

@@ -10,7 +10,7 @@ from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.measure.timer import HostTimer
 from evenstep.training.boundary import Boundary
-from evenstep.training.collective import Collective, introduce, require_agreement, tell
+from evenstep.training.collective import Collective, gather_values, introduce, require_agreement
 from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.training.local_planning import LocalPlanning
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def make_loop(
-    meeting: Collective,
+    collective: Collective,
     total: int,
     *,
     framework: str,
@@ -57,17 +57,17 @@ def make_loop(
     `common` must be the same on all workers; after that, `check` refuses what does not fit.
     """
     settings = settle(
-        meeting, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
+        collective, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
         straggler=straggler,
         common=common, check=check,
     )  # fmt: skip
     coordinator, log = options.get("coordinator"), options.get("log")
     name = name_in(coordinator, options.get("name"))
-    members, device = introduce(meeting, name, device, device_name)
+    members, device = introduce(collective, name, device, device_name)
     policy = settings.make_policy(device)
     timer = options.get("timer") or HostTimer()
     boundary = make_boundary(
-        settings, policy, members, coordinator, meeting, lambda: away_from(timer), lag, log,
+        settings, policy, members, coordinator, collective, lambda: away_from(timer), lag, log,
         options.get("source", "measured"), framework,
     )  # fmt: skip
     reporter = Reporter(
@@ -76,14 +76,14 @@ def make_loop(
         timer, settings.warm_up + rebuilds, reads=bool(log) or policy.uses_speeds,
     )  # fmt: skip
     return Loop(
-        meeting, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
+        collective, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
         column=column,
         restart=restart, summary=options.get("summary", True),
     )  # fmt: skip
 
 
 def settle(
-    meeting: Collective,
+    collective: Collective,
     total: int,
     options: Options,
     *,
@@ -107,10 +107,10 @@ def settle(
     )  # fmt: skip
     # Before anything else is checked: a worker that stops here alone leaves the others waiting.
     job = agreed_job(coordinator, options.get("name"))
-    require_agreement({**settings.agreed(), **(common or {}), **job}, meeting)
+    require_agreement({**settings.agreed(), **(common or {}), **job}, collective)
     if coordinator is not None:
-        settings = of_job(settings, coordinator, meeting.num_workers, min_trainable)
-    check_sizes(settings.total, settings.minimum, meeting.num_workers)
+        settings = of_job(settings, coordinator, collective.num_workers, min_trainable)
+    check_sizes(settings.total, settings.minimum, collective.num_workers)
     if check is not None:
         check()
     settings.check_retries(min_trainable)
@@ -122,7 +122,7 @@ def make_boundary(
     policy: Policy[object],
     members: Sequence[str],
     coordinator: JobCoordinator | None,
-    meeting: Collective,
+    collective: Collective,
     away: Away,
     delay: int,
     log: Log | None,
@@ -133,33 +133,33 @@ def make_boundary(
 
     All workers must call it. `away` makes a context that is not this worker's own work.
     """
-    worker = meeting.worker
-    core = settings.make_core(members, policy, delay)
+    worker = collective.worker
+    planner = settings.make_planner(members, policy, delay)
     header = source, settings.mode, settings.predictor or "none"
     job = job if coordinator is None else coordinator.job
-    recorder = _opened(lambda: make_recorder(log, core, *header, job), meeting)
-    account = RunTotals(even_sizes(settings.total, core.limits), recorder)
+    recorder = _opened(lambda: make_recorder(log, planner, *header, job), collective)
+    totals = RunTotals(even_sizes(settings.total, planner.limits), recorder)
     if coordinator is None:
-        return LocalPlanning(core, account)
+        return LocalPlanning(planner, totals)
     cap = None if settings.micro_batches else settings.limit_of(worker, len(members))
-    start = core.plan
+    start = planner.plan
     return ManagerPlanning(
-        coordinator, core.workers, start, policy, account, meeting, away, delay, cap
+        coordinator, planner.workers, start, policy, totals, collective, away, delay, cap
     )
 
 
-def _opened(make: Callable[[], Recorder | None], meeting: Collective) -> Recorder | None:
+def _opened(make: Callable[[], Recorder | None], collective: Collective) -> Recorder | None:
     """Return the recorder of worker 0; raises on all workers where it cannot be made.
 
     If worker 0 were the only one to stop, the others would wait for it.
     """
     recorder, problem = None, None
-    if meeting.worker == 0:
+    if collective.worker == 0:
         try:
             recorder = make()
         except (OSError, EvenstepError) as error:
             problem = str(error)
-    problem = tell(meeting, problem)[0]
+    problem = gather_values(collective, problem)[0]
     if problem is not None:
         raise InvalidSetting(f"log must be what worker 0 can write to, got {problem}")
     return recorder

@@ -66,25 +66,25 @@ class ManagerPlanning:
         workers: Sequence[str],
         start: Plan,
         policy: Policy[Any],
-        account: RunTotals,
-        meeting: Collective,
+        totals: RunTotals,
+        collective: Collective,
         away: Away,
         delay: int,
         cap: int | None,
     ) -> None:
         self.workers = tuple(workers)
         self.policy = policy
-        self.account = account
+        self.totals = totals
         self.plan = start
         self._coordinator = coordinator
-        self._meeting = meeting
+        self._collective = collective
         self._away = away
         self._delay = delay
         self._patience = Patience(coordinator.timeout)
         self._known: dict[Held, Plan | None] = {}
         self._shown: deque[list[Plan]] = deque()
         self._report: Report | None = None
-        self.first = self._reached = _smallest(coordinator.iteration, meeting)
+        self.first = self._reached = _smallest(coordinator.iteration, collective)
         self._hand_in(Report(coordinator.worker, self.first, cap=cap))
         if not self._agree(self.first):
             _log.warning("no plan of job %s has come: even sizes until one does", coordinator.job)
@@ -104,14 +104,14 @@ class ManagerPlanning:
 
     def take(self, rows: NDArray[np.float32], done: FinishedIteration) -> None:
         """Take the rows of all workers about an iteration whose gradients were exchanged."""
-        check_digests(rows[:, :WIDTH], done.plan, done.place)
+        check_digests(rows[:, :WIDTH], done.plan, done.position)
         if not self._coordinator.blocking:
             self._adopt(self._shown.popleft(), rows[:, WIDTH:], done.iteration + 1)
         self.learn(read_rows(rows[:, :WIDTH], done.iteration + 1), done)
 
     def learn(self, reports: Reports, done: FinishedIteration) -> None:
         """Keep what this worker has to report, for when all workers meet."""
-        self.account.add(reports, done)
+        self.totals.add(reports, done)
         worker = self.workers.index(self._coordinator.worker)
         self._report = _report_of(reports, worker, self._coordinator.worker)
 
@@ -127,7 +127,7 @@ class ManagerPlanning:
 
     def state(self, iteration: int) -> dict[str, Any]:
         """Return the plan in use, for a checkpoint; what was learned is with the coordinator."""
-        return save_plan(self.plan, self.workers, self.account.last_reports, iteration)
+        return save_plan(self.plan, self.workers, self.totals.last_reports, iteration)
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
         """Go on with the sizes of a checkpoint, until there is a newer plan."""
@@ -142,20 +142,20 @@ class ManagerPlanning:
             self.plan = Plan(self.plan.number, iteration, sizes, "restored")
         self._shown.clear()
         self._report = None
-        self.account.last_reports = last_reports(state, self.workers)
+        self.totals.last_reports = last_reports(state, self.workers)
         return remembered(state, self.workers[worker])
 
     def note(self, iteration: int, text: str) -> None:
         """Write into the run log, where there is one, what happened before an iteration."""
-        self.account.note(iteration, text)
+        self.totals.note(iteration, text)
 
     def summary(self) -> str:
         """Return in one line what balancing gained so far."""
-        return self.account.summary.line()
+        return self.totals.summary.line()
 
     def close(self, iteration: int) -> None:
         """End the run log."""
-        self.account.close(iteration)
+        self.totals.close(iteration)
 
     def _hand_in(self, report: Report) -> None:
         """Trade a report for a plan, which may not come: there is one in use to go on with."""
@@ -166,7 +166,7 @@ class ManagerPlanning:
     def _agree(self, iteration: int) -> bool:
         """Exchange marks with all workers, and say whether there is a common plan."""
         usable = self._usable()
-        marks = self._meeting.everybody(marks_of(usable).astype(np.float64))
+        marks = self._collective.everybody(marks_of(usable).astype(np.float64))
         return self._adopt(usable, marks.astype(np.float32), iteration)
 
     def _adopt(self, plans: list[Plan], marks: NDArray[np.float32], iteration: int) -> bool:
@@ -254,6 +254,6 @@ def _report_of(reports: Reports, i: int, worker: str) -> Report:
     )
 
 
-def _smallest(number: int, meeting: Collective) -> int:
+def _smallest(number: int, collective: Collective) -> int:
     """Return the smallest of all workers' numbers."""
-    return int(meeting.everybody(np.array([number], dtype=np.float64)).min())
+    return int(collective.everybody(np.array([number], dtype=np.float64)).min())

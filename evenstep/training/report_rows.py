@@ -20,18 +20,18 @@ Row = NDArray[np.float32]
 
 WIDTH = 9
 """Numbers per worker: x, t, c, m, device memory, predicted v, cap, age of x and t, digest of plan
-and place."""
+and position."""
 _UNKNOWN = -1.0
 _DIGEST_MASK = 2**24 - 1
 """As many bits as a float32 keeps exactly; so many samples fit into a batch, too."""
 
 
-def digest(plan: Plan, place: Sequence[int] = ()) -> int:
+def digest(plan: Plan, position: Sequence[int] = ()) -> int:
     """Return a short hash of what must be the same on all workers.
 
-    That is the number, start and sizes of the plan, and the place in the data that it deals from.
+    That is the number, start and sizes of the plan, and the position in the data that it deals from.
     """
-    head = np.array([plan.number, plan.iteration, *place], dtype="<i8").tobytes()
+    head = np.array([plan.number, plan.iteration, *position], dtype="<i8").tobytes()
     crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(head))
     return crc & _DIGEST_MASK
 
@@ -82,10 +82,10 @@ def _measured(ages: Floats, iteration: int) -> Ints | None:
     return np.where(ages >= 0, np.maximum(iteration - 1 - ages, -1), -1).astype(np.int64)
 
 
-def check_digests(rows: NDArray[np.float32], plan: Plan, place: Sequence[int] = ()) -> None:
-    """Raise DivergedPlans unless every worker used this plan at this place in the data."""
+def check_digests(rows: NDArray[np.float32], plan: Plan, position: Sequence[int] = ()) -> None:
+    """Raise DivergedPlans unless every worker used this plan at this position in the data."""
     digests = rows[:, -1].astype(np.int64)
-    different = np.flatnonzero(digests != digest(plan, place))
+    different = np.flatnonzero(digests != digest(plan, position))
     if len(different):
         raise DivergedPlans(
             "all workers must use the same plan for the same samples, but worker "

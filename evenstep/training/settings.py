@@ -131,7 +131,7 @@ class Settings:
                 f"got {self.policy!r}"
             )
 
-    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Planner:
+    def make_planner(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Planner:
         """Return the balancer of these members."""
         maxima = maxima_of(self.maximum, len(members))
         caps = None if maxima is None else dict(zip(members, maxima, strict=True))

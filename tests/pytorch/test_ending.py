@@ -27,22 +27,22 @@ class Thing:
 
 
 def test_waits_until_nothing_handed_is_held_any_more():
-    handed = InflightTensors()
-    things = [handed.watch(Thing()) for _ in range(3)]
-    assert not handed.wait(patience=0.01)
+    inflight = InflightTensors()
+    things = [inflight.watch(Thing()) for _ in range(3)]
+    assert not inflight.wait(patience=0.01)
     timer = threading.Timer(0.05, things.clear)
     timer.start()
-    assert handed.wait()
+    assert inflight.wait()
     assert not things
     timer.join()
 
 
 def test_holds_nothing_of_what_was_handed_itself():
-    handed = InflightTensors()
+    inflight = InflightTensors()
     for _ in range(1000):
-        handed.watch(Thing())
-    assert handed.wait(patience=0)
-    assert len(handed._watched) == 1
+        inflight.watch(Thing())
+    assert inflight.wait(patience=0)
+    assert len(inflight._watched) == 1
 
 
 def test_at_exit_threads_that_nobody_watches_get_a_moment(monkeypatch):
@@ -60,15 +60,15 @@ def train_and_watch(counts):
     model = DistributedDataParallel(net(torch.float64), bucket_cap_mb=0.0005)
     balancer = Balancer(model, 16, summary=False)
     types = []
-    handed = balancer._meeting.handed
-    watch = handed.watch
-    handed.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
+    inflight = balancer._collective.inflight
+    watch = inflight.watch
+    inflight.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
     for samples, labels in balancer.loader(data(32, torch.float64)):
         loss = F.cross_entropy(model(samples), labels)
         (balancer.weigh(loss, len(labels)) if counts else loss).backward()
     balancer.mean(1.0)
     balancer.close()
-    return set(types), handed.wait(patience=20)
+    return set(types), inflight.wait(patience=20)
 
 
 @pytest.mark.distributed

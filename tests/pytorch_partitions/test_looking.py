@@ -27,7 +27,7 @@ class FirstOfTwo:
     def __init__(self) -> None:
         self.worker, self.total, self.min_trainable, self.iteration = 0, 8, 1, 0
         self.newest_plan = SimpleNamespace(sizes=np.array([6, 2]))
-        self.meeting, self.away = Twins(), nullcontext
+        self.collective, self.away = Twins(), nullcontext
         self.spoilt: list[str] = []
         self.timer = SimpleNamespace(spoil=lambda: self.spoilt.append("time"))
 
@@ -49,7 +49,7 @@ class Changing:
 
 
 class Twins:
-    """The meeting of two workers who have the same to say."""
+    """The collective of two workers who have the same to say."""
 
     worker, num_workers = 0, 2
 

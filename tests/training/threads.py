@@ -24,7 +24,7 @@ class Table:
 
 
 class ThreadMeeting:
-    """The meeting of one thread."""
+    """The collective of one thread."""
 
     def __init__(self, table: Table, worker: int) -> None:
         self._table = table
