@@ -19,7 +19,7 @@ from evenstep.errors import StateFileError
 from evenstep.policies import Even, Policy, Static
 from evenstep.pytorch.calibration import FittedLine, saved_by, split_by_lines
 from evenstep.training.checkpoint import Remembered
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.report_rows import Row
 from evenstep.training.settings import Settings
 

@@ -111,9 +111,9 @@ def fit_line(sizes: Sequence[int], times: Sequence[float]) -> FittedLine:
     With one size it goes through the origin: nothing is known of the overhead then.
 
     >>> fit_line([2, 4, 6], [5.0, 9.0, 13.0])
-    Line(offset=1.0, slope=2.0)
+    FittedLine(offset=1.0, slope=2.0)
     >>> fit_line([4], [8.0])
-    Line(offset=0.0, slope=2.0)
+    FittedLine(offset=0.0, slope=2.0)
     """
     x, t = as_floats(sizes), as_floats(times)
     middle, level = float(x.mean()), float(t.mean())

@@ -8,19 +8,17 @@ batch sizes come from fixed shares, or from a calibration before and between ite
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from evenstep.core import Plan
 from evenstep.core.gradient_weight import gradient_weight
 from evenstep.core.short_form import require_whole
-from evenstep.errors import DivergedPlans, InvalidSetting
+from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Clock
 from evenstep.pytorch.buffers import average_buffers
 from evenstep.pytorch.calibration import (
@@ -34,11 +32,9 @@ from evenstep.pytorch.checks import MARK
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import LoaderOptions
 from evenstep.pytorch.loss_weights import as_number
-from evenstep.pytorch.sharded_loop import make_sharded_loop
+from evenstep.pytorch.sharded_loop import Trail, make_sharded_loop
 from evenstep.training.balancer_base import BalancerBase
-from evenstep.training.collective import Collective
 from evenstep.training.iteration import Iteration
-from evenstep.training.report_rows import digest
 from evenstep.training.settings import SizeOptions
 
 if TYPE_CHECKING:
@@ -188,29 +184,6 @@ class ShardedBalancer(BalancerBase):
             sizes = sizes_around(current, min_trainable, self._loop.cap)
         check_sizes_to_time(sizes, min_trainable)
         return replica.measure(sizes, repeats, self._device)
-
-
-class Trail:
-    """Hashes all iterations, for workers whose gradient exchange carries no digest."""
-
-    def __init__(self) -> None:
-        self._hash = 0
-
-    def add(self, iteration: Iteration) -> None:
-        """Take note of an iteration that was trained on."""
-        digested = digest(iteration.plan, iteration.position).to_bytes(4, "little")
-        self._hash = zlib.crc32(digested, self._hash)
-
-    def check(self, collective: Collective) -> None:
-        """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
-        hashes = collective.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
-        for worker, theirs in enumerate(hashes):
-            if theirs != hashes[0]:
-                raise DivergedPlans(
-                    "all workers must use the same plan for the same samples, but worker "
-                    f"{worker} and worker 0 did not; do all workers go through the same epochs, "
-                    "with the same versions of evenstep and numpy?"
-                )
 
 
 class WeighingWatch:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
+from evenstep.errors import DivergedPlans
 from evenstep.measure.timer import HostTimer
 from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.calibrated_plans import CalibratedPlans
 from evenstep.pytorch.checks import check_sharded_model, mesh_of
 from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
-from evenstep.training.collective import require_agreement
+from evenstep.training.collective import Collective, require_agreement
+from evenstep.training.iteration import Iteration
 from evenstep.training.loop import Loop
+from evenstep.training.report_rows import digest
 from evenstep.training.reporter import Reporter
 from evenstep.training.settings import Settings, SizeOptions, check_names, check_sizes
 
@@ -46,3 +51,26 @@ def make_sharded_loop(
         summary=options.get("summary", True),
     )  # fmt: skip
     return loop, plans, collective, mesh
+
+
+class Trail:
+    """Hashes all iterations, for workers whose gradient exchange carries no digest."""
+
+    def __init__(self) -> None:
+        self._hash = 0
+
+    def add(self, iteration: Iteration) -> None:
+        """Take note of an iteration that was trained on."""
+        digested = digest(iteration.plan, iteration.position).to_bytes(4, "little")
+        self._hash = zlib.crc32(digested, self._hash)
+
+    def check(self, collective: Collective) -> None:
+        """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
+        hashes = collective.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
+        for worker, theirs in enumerate(hashes):
+            if theirs != hashes[0]:
+                raise DivergedPlans(
+                    "all workers must use the same plan for the same samples, but worker "
+                    f"{worker} and worker 0 did not; do all workers go through the same epochs, "
+                    "with the same versions of evenstep and numpy?"
+                )

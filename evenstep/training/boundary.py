@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from evenstep.core import Plan, Policy
 from evenstep.training.checkpoint import Remembered
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.report_rows import Row
 
 

@@ -82,3 +82,15 @@ class Iteration:
     def share(self) -> Share:
         """What goes into an exchange of its gradients."""
         return self.kept + self.batch
+
+
+@dataclass(frozen=True)
+class FinishedIteration:
+    """An iteration whose gradients were exchanged, and whose reports are on their way."""
+
+    iteration: int
+    plan: Plan
+    position: tuple[int, ...]
+    sizes: Ints
+    """x of all workers, really used."""
+    start: float

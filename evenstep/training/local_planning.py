@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from evenstep.core import Plan, Policy, Reports
 from evenstep.core.planner import Planner
 from evenstep.training.checkpoint import Remembered, last_reports, remembered, restore, save
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.recorder import RunTotals
 from evenstep.training.report_rows import Row, check_digests, read_rows
 

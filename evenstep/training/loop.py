@@ -26,8 +26,7 @@ from evenstep.training.checkpoint import Remembered
 from evenstep.training.collective import Collective, mean_over_workers, require_agreement
 from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.extra_column import ExtraColumn
-from evenstep.training.finished_iteration import FinishedIteration
-from evenstep.training.iteration import Iteration, Share
+from evenstep.training.iteration import FinishedIteration, Iteration, Share
 from evenstep.training.report_rows import WIDTH, Row, digest
 from evenstep.training.reporter import Reporter
 from evenstep.training.settings import Settings

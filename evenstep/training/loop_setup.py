@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evenstep.core import Policy, even_sizes
@@ -12,7 +13,6 @@ from evenstep.measure.timer import HostTimer
 from evenstep.training.boundary import Boundary
 from evenstep.training.collective import Collective, gather_values, introduce, require_agreement
 from evenstep.training.extra_column import ExtraColumn
-from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.training.local_planning import LocalPlanning
 from evenstep.training.loop import Loop, Restart, away_from
 from evenstep.training.manager_planning import Away, ManagerPlanning
@@ -25,6 +25,7 @@ from evenstep.training.settings import (
     check_sizes,
     choose_predictor,
     choose_sizes,
+    name_of,
 )
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def make_loop(
         common=common, check=check,
     )  # fmt: skip
     coordinator, log = options.get("coordinator"), options.get("log")
-    name = name_in(coordinator, options.get("name"))
+    name = _name_in(coordinator, options.get("name"))
     members, device = introduce(collective, name, device, device_name)
     policy = settings.make_policy(device)
     timer = options.get("timer") or HostTimer()
@@ -106,10 +107,10 @@ def settle(
         straggler, options.get("warm_up", 2),
     )  # fmt: skip
     # Before anything else is checked: a worker that stops here alone leaves the others waiting.
-    job = agreed_job(coordinator, options.get("name"))
+    job = _agreed_job(coordinator, options.get("name"))
     require_agreement({**settings.agreed(), **(common or {}), **job}, collective)
     if coordinator is not None:
-        settings = of_job(settings, coordinator, collective.num_workers, min_trainable)
+        settings = _with_job(settings, coordinator, collective.num_workers, min_trainable)
     check_sizes(settings.total, settings.minimum, collective.num_workers)
     if check is not None:
         check()
@@ -163,3 +164,81 @@ def _opened(make: Callable[[], Recorder | None], collective: Collective) -> Reco
     if problem is not None:
         raise InvalidSetting(f"log must be what worker 0 can write to, got {problem}")
     return recorder
+
+
+def check_coordinator(coordinator: object) -> None:
+    """Raise InvalidSetting unless it can be the coordinator of a worker, or none."""
+    if coordinator is None:
+        return
+    if not isinstance(coordinator, JobCoordinator):
+        raise InvalidSetting(
+            "coordinator must be the client of a manager, as evenstep.connect returns it, "
+            f"got {type(coordinator).__name__}"
+        )
+    if coordinator.agrees:
+        raise InvalidSetting(
+            "coordinator must be connected without agree=True, as the gradient exchange agrees"
+        )
+
+
+def _agreed_job(coordinator: JobCoordinator | None, name: str | None) -> dict[str, Any]:
+    """Return what must be the same on all workers, in a form that can be compared."""
+    if coordinator is None:
+        return {"job of the coordinator": None}
+    how = "blocking" if coordinator.blocking else "non-blocking"
+    return {
+        "job of the coordinator": f"{coordinator.job} ({how}, {_job_settings(coordinator)})",
+        "name in the job": name in (None, coordinator.worker),
+    }
+
+
+def _with_job(
+    settings: Settings, coordinator: JobCoordinator, num_workers: int, min_trainable: int
+) -> Settings:
+    """Return the settings with those of the job; raises where they contradict each other."""
+    job = coordinator.settings
+    if settings.mode != "balanced":
+        raise InvalidSetting(
+            f"mode must be 'balanced' with a coordinator, as the plans are those of job "
+            f"{coordinator.job}, got {settings.mode!r}"
+        )
+    if settings.straggler == "restart":
+        raise InvalidSetting(
+            "straggler must be 'advise' or 'bench' with a coordinator, as advice does not travel "
+            "with its plans, got 'restart'"
+        )
+    _require_job(coordinator, "workers", job.workers, num_workers)
+    _require_job(coordinator, "total", job.total, settings.total)
+    _require_job(coordinator, "minimum", job.minimum, settings.minimum)
+    _require_job(coordinator, "granularity", job.granularity, settings.granularity)
+    if settings.policy is not None:
+        _require_job(coordinator, "policy", job.policy, name_of(settings.policy))
+    if settings.predictor is not None:
+        _require_job(coordinator, "predictor", job.predictor, settings.predictor)
+    if 0 < job.minimum < min_trainable:
+        raise InvalidSetting(
+            f"minimum of job {coordinator.job} must be at least {min_trainable}, as the model has "
+            f"BatchNorm, got {job.minimum}: evenstep.connect(..., minimum={min_trainable})"
+        )
+    return replace(settings, policy=job.policy, predictor=job.predictor)
+
+
+def _name_in(coordinator: JobCoordinator | None, name: str | None) -> str | None:
+    """Return the name of this worker, which is the one that it has in its job."""
+    if coordinator is None:
+        return name
+    if name is not None:
+        _require_job(coordinator, "name", coordinator.worker, name)
+    return coordinator.worker
+
+
+def _require_job(coordinator: JobCoordinator, what: str, theirs: Any, ours: Any) -> None:
+    if theirs != ours:
+        raise InvalidSetting(
+            f"{what} must be that of job {coordinator.job}, {theirs!r}, got {ours!r}"
+        )
+
+
+def _job_settings(coordinator: JobCoordinator) -> str:
+    names = ("workers", "total", "policy", "predictor", "minimum", "granularity")
+    return ", ".join(f"{name} {getattr(coordinator.settings, name)}" for name in names)

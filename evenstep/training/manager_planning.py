@@ -39,7 +39,7 @@ from evenstep.training.checkpoint import (
     saved_sizes,
 )
 from evenstep.training.collective import Collective
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.recorder import RunTotals
 from evenstep.training.report_rows import WIDTH, Row, check_digests, read_rows
 

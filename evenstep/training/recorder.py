@@ -17,7 +17,7 @@ from evenstep.policies import short_form
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.runlog.loggers import Logger
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ _DIGEST_MASK = 2**24 - 1
 def digest(plan: Plan, position: Sequence[int] = ()) -> int:
     """Return a short hash of what must be the same on all workers.
 
-    That is the number, start and sizes of the plan, and the position in the data that it deals from.
+    That is the number, start and sizes of the plan, and its position in the data.
     """
     head = np.array([plan.number, plan.iteration, *position], dtype="<i8").tobytes()
     crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(head))
