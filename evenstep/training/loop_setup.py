@@ -1,4 +1,4 @@
-"""Making the loop of a worker from what its user sets: all workers together."""
+"""Makes the loop of a worker from the options of its user; all workers do so together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.measure.timer import HostTimer
 from evenstep.training.boundary import Boundary
-from evenstep.training.collective import Collective, gather_values, introduce, require_agreement
+from evenstep.training.collective import (
+    Collective,
+    exchange_names,
+    gather_values,
+    require_agreement,
+)
 from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.local_planning import LocalPlanning
 from evenstep.training.loop import Loop, Restart, away_from
@@ -52,19 +57,19 @@ def make_loop(
 ) -> Loop:
     """Return the loop of this worker; all workers must call it.
 
-    `options` are what a user may set in every framework; the others are an adapter's. `device` is
-    the kind of device that the workers compute on, `device_name` tells several of them apart.
-    `rebuilds` are iterations at the start whose times say nothing, in addition to `warm_up`.
-    `common` must be the same on all workers; after that, `check` refuses what does not fit.
+    `options` come from the user, in every framework; the other arguments come from the adapter.
+    `device` is the kind of device that the workers compute on, `device_name` identifies one of
+    several. `rebuilds` is the number of iterations at the start whose times are not reported, in
+    addition to `warm_up`. `common` must be the same on all workers; once that is known, `check`
+    raises errors for other settings.
     """
     settings = settle(
         collective, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
-        straggler=straggler,
-        common=common, check=check,
+        straggler=straggler, common=common, check=check,
     )  # fmt: skip
     coordinator, log = options.get("coordinator"), options.get("log")
     name = _name_in(coordinator, options.get("name"))
-    members, device = introduce(collective, name, device, device_name)
+    members, device = exchange_names(collective, name, device, device_name)
     policy = settings.make_policy(device)
     timer = options.get("timer") or HostTimer()
     boundary = make_boundary(
@@ -78,8 +83,7 @@ def make_loop(
     )  # fmt: skip
     return Loop(
         collective, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
-        column=column,
-        restart=restart, summary=options.get("summary", True),
+        column=column, restart=restart, summary=options.get("summary", True),
     )  # fmt: skip
 
 
@@ -94,7 +98,7 @@ def settle(
     common: Mapping[str, Any] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Settings:
-    """Return the settings of all workers, with those of a job; raise where something is wrong."""
+    """Return the checked settings of all workers, with those of the job if there is one."""
     check_names(options, Options.__optional_keys__)
     coordinator = options.get("coordinator")
     check_coordinator(coordinator)
@@ -106,7 +110,7 @@ def settle(
         options.get("predictor"), minimum, options.get("maximum"), micro_batches, granularity,
         straggler, options.get("warm_up", 2),
     )  # fmt: skip
-    # Before anything else is checked: a worker that stops here alone leaves the others waiting.
+    # Before all other checks: a worker that raised alone would leave the others waiting.
     job = _agreed_job(coordinator, options.get("name"))
     require_agreement({**settings.agreed(), **(common or {}), **job}, collective)
     if coordinator is not None:
@@ -130,9 +134,9 @@ def make_boundary(
     source: str,
     job: str,
 ) -> Boundary:
-    """Return the boundary of these members; worker 0 writes the run log, if there is to be one.
+    """Return the boundary of these members; worker 0 writes the run log, if there is one.
 
-    All workers must call it. `away` makes a context that is not this worker's own work.
+    All workers must call it. `away` makes a context that pauses this worker's timer.
     """
     worker = collective.worker
     planner = settings.make_planner(members, policy, delay)
@@ -143,16 +147,15 @@ def make_boundary(
     if coordinator is None:
         return LocalPlanning(planner, totals)
     cap = None if settings.micro_batches else settings.limit_of(worker, len(members))
-    start = planner.plan
     return ManagerPlanning(
-        coordinator, planner.workers, start, policy, totals, collective, away, delay, cap
+        coordinator, planner.workers, planner.plan, policy, totals, collective, away, delay, cap
     )
 
 
 def _opened(make: Callable[[], Recorder | None], collective: Collective) -> Recorder | None:
-    """Return the recorder of worker 0; raises on all workers where it cannot be made.
+    """Return the recorder of worker 0; raises on all workers if it cannot be made.
 
-    If worker 0 were the only one to stop, the others would wait for it.
+    If only worker 0 raised, the others would wait for it.
     """
     recorder, problem = None, None
     if collective.worker == 0:
@@ -167,7 +170,7 @@ def _opened(make: Callable[[], Recorder | None], collective: Collective) -> Reco
 
 
 def check_coordinator(coordinator: object) -> None:
-    """Raise InvalidSetting unless it can be the coordinator of a worker, or none."""
+    """Raise InvalidSetting unless this is a coordinator that a worker can use, or None."""
     if coordinator is None:
         return
     if not isinstance(coordinator, JobCoordinator):
@@ -182,7 +185,7 @@ def check_coordinator(coordinator: object) -> None:
 
 
 def _agreed_job(coordinator: JobCoordinator | None, name: str | None) -> dict[str, Any]:
-    """Return what must be the same on all workers, in a form that can be compared."""
+    """Return the settings of the job that must be the same on all workers."""
     if coordinator is None:
         return {"job of the coordinator": None}
     how = "blocking" if coordinator.blocking else "non-blocking"
@@ -195,7 +198,7 @@ def _agreed_job(coordinator: JobCoordinator | None, name: str | None) -> dict[st
 def _with_job(
     settings: Settings, coordinator: JobCoordinator, num_workers: int, min_trainable: int
 ) -> Settings:
-    """Return the settings with those of the job; raises where they contradict each other."""
+    """Return the settings with those of the job; raises if they contradict each other."""
     job = coordinator.settings
     if settings.mode != "balanced":
         raise InvalidSetting(
@@ -224,7 +227,7 @@ def _with_job(
 
 
 def _name_in(coordinator: JobCoordinator | None, name: str | None) -> str | None:
-    """Return the name of this worker, which is the one that it has in its job."""
+    """Return the name of this worker, which is its name in the job if there is one."""
     if coordinator is None:
         return name
     if name is not None:

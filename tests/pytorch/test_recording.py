@@ -56,7 +56,7 @@ def test_logger_that_fails_ends_and_nothing_else_does(tmp_path, caplog):
     recorded([bad, str(path), good])
     assert len(bad.rows) == 1 and bad.closed == 0
     assert len(good.rows) == 3 and runlog.read(path).ended
-    assert "Remembering ends, as it failed: the server is away" in caplog.text
+    assert "Remembering failed and is not used any more: the server is away" in caplog.text
 
 
 @pytest.mark.parametrize("log", [None, []])
