@@ -1,4 +1,4 @@
-"""The workers of a process group, as they meet."""
+"""The collective of a process group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenstep.pytorch.inflight import InflightTensors
 
 
 class ProcessGroupCollective:
-    """Lets the workers of a group that can exchange CPU tensors tell each other numbers."""
+    """Exchanges numbers between the workers of a group that supports CPU tensors."""
 
     def __init__(self, group: dist.ProcessGroup, inflight: InflightTensors) -> None:
         self.group = group
@@ -27,7 +27,7 @@ class ProcessGroupCollective:
         return gathered
 
     def of_first(self, numbers: Ints) -> Ints:
-        """Return the numbers that worker 0 has; those of the others are as many."""
+        """Return the numbers of worker 0; all workers must pass the same length."""
         sent = torch.from_numpy(numbers.copy())
         dist.broadcast(self.inflight.watch(sent), dist.get_global_rank(self.group, 0), self.group)
         first: Ints = sent.numpy()
@@ -35,7 +35,7 @@ class ProcessGroupCollective:
 
 
 def collective_of(group: dist.ProcessGroup) -> ProcessGroupCollective:
-    """Return the workers of a group, on a further one where it cannot exchange CPU tensors."""
+    """Return the collective of a group, through a second group if it has no CPU tensors."""
     return ProcessGroupCollective(_side_group(group), InflightTensors())
 
 

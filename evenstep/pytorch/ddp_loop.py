@@ -1,4 +1,4 @@
-"""The loop of a DDP model: what it needs of the model, its device and its process group."""
+"""Makes the loop of a DDP model, from the model, its device and its process group."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def make_ddp_loop(
     comm_hook: UserHook | None,
     options: Options,
 ) -> tuple[Loop, ProcessGroupCollective]:
-    """Return the loop of this worker, and the workers of the model; all workers must call it."""
+    """Return the loop and the collective of this worker; all workers must call it."""
     model = without_compiler(given)
     check_model(model)
     device = next(model.parameters()).device
@@ -48,7 +48,7 @@ def make_ddp_loop(
         collective, total, framework="ddp", device=device.type, device_name=_name_of(device),
         min_trainable=2 if has_batch_norm(model) else 1, lag=1 if device.type == "cuda" else 0,
         micro_batches=micro_batches, straggler=straggler,
-        # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
+        # A static graph rebuilds its buckets one iteration later, which waits for the others.
         rebuilds=int(model.static_graph),
         common={
             "device": device.type,
@@ -65,7 +65,7 @@ def make_ddp_loop(
 
 
 def _name_of(device: torch.device) -> str:
-    """Return what the device is called, so that its worker is found again after a restart."""
+    """Return the name of a device, by which its worker is identified after a restart."""
     if device.type != "cuda":
         return device.type
     return f"cuda-{torch.cuda.get_device_properties(device).uuid}"

@@ -1,7 +1,7 @@
-"""The gradients of a DDP model: computed in pieces that fit, weighed, kept or exchanged.
+"""The gradients of a DDP model: computed in pieces if needed, weighed, accumulated, exchanged.
 
-Hooks on the model watch its passes. The last bucket of gradients ends the iteration of the loop,
-and this worker's report rides on it.
+Hooks on the model observe its passes. The last bucket of gradients ends the iteration of the loop,
+and carries the report of this worker.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from evenstep.training.report_rows import Row
 
 
 class Gradients:
-    """Lets the gradients of a model, and of further ones, be those of the joined batch."""
+    """Makes the gradients of a model, and of extra models, those of the joined batch."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Gradients:
         register(model, self._exchange)
 
     def backward(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
-        """Run forward and backward passes of a batch, in pieces where memory demands it."""
+        """Run forward and backward passes of a batch, in pieces if memory is short."""
         self._extra_models.require_none(
             "balancer.backward goes with one model, as the passes of a further one would be "
             "exchanged piece by piece"
@@ -74,7 +74,7 @@ class Gradients:
         now = self._loop.now
         now.is_guarded = True
         if now.is_benched:
-            # Its samples are borrowed, and weigh nothing.
+            # Its samples are borrowed, and have weight 0.
             self._loss_weights.skip()
             loss = torch.zeros(())
         else:
@@ -87,7 +87,7 @@ class Gradients:
         return loss
 
     def weigh(self, loss: torch.Tensor, count: float | torch.Tensor) -> torch.Tensor:
-        """Return the loss to call backward on, where it is a mean over `count` tokens or pixels."""
+        """Return the loss to call backward on, if it is a mean over `count` tokens or pixels."""
         self._extra_models.require_none(
             "losses can be weighed by counts where the loop trains one model"
         )
@@ -95,7 +95,7 @@ class Gradients:
         return self._loss_weights.weigh(loss, self.counted(count))
 
     def counted(self, count: float | torch.Tensor) -> float:
-        """Return a count of this batch: 0 where its samples are borrowed."""
+        """Return the count of this batch: 0 if its samples are borrowed."""
         number = as_count(count)
         return 0.0 if self._loop.now.is_benched else number
 
@@ -115,7 +115,7 @@ class Gradients:
                 average_buffers(model.module, weight, model.process_group, self._inflight)
 
     def restart(self, cap: int | None) -> None:
-        """Begin again, with the cap of this worker that a checkpoint has, if it has one."""
+        """Begin again after a checkpoint, with its cap of this worker, if there is one."""
         if cap is not None:
             self._limit.expect(cap)
         self._loss_weights.forget()
@@ -128,12 +128,12 @@ class Gradients:
         return loop.report(used), partial(loop.arrive, done)
 
     def _on_accumulated(self) -> None:
-        """Keep what was done for a later exchange: a backward pass under no_sync has ended."""
+        """Accumulate the gradients of a backward pass under no_sync."""
         self._loss_weights.end_pass()
         self._loop.keep()
 
     def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
-        """Let an evaluation before the backward pass not count as work of the iteration."""
+        """Pause the timer during an evaluation before the backward pass."""
         if model.training or torch.is_grad_enabled():
             self._loop.timer.resume()
         else:

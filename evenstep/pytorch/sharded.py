@@ -1,7 +1,7 @@
 """The balancer of a model with `fully_shard` (FSDP2).
 
 FSDP2 averages gradients over the workers, so the loss is weighted instead of the gradients. Its
-passes wait for other workers in every layer, so batch processing times cannot be read off them:
+passes wait for other workers in every layer, so batch processing times cannot be measured in them:
 batch sizes come from fixed shares, or from a calibration before and between iterations.
 """
 
@@ -45,8 +45,9 @@ class ShardedBalancer(BalancerBase):
     """Balances a model with `fully_shard` over its workers.
 
     `total` is X, the samples of all workers in one iteration. Batch sizes are even, or in
-    proportion to `shares`, until `calibrate`, by its `clock`, finds better ones. The loss of every
-    batch must go through `weigh` before its backward pass.
+    proportion to `shares`, until `calibrate`, which reads `clock`, finds better ones. They are
+    multiples of `granularity`; `evenstep.training.settings.SizeOptions` documents the other
+    options. The loss of every batch must go through `weigh` before its backward pass.
     """
 
     def __init__(
@@ -77,33 +78,33 @@ class ShardedBalancer(BalancerBase):
 
     @property
     def lines(self) -> tuple[FittedLine, ...]:
-        """Of each worker, what the last calibration found; empty without one."""
+        """The fitted line of each worker by the last calibration; empty without one."""
         return self._plans.lines
 
     def loader(self, dataset: Dataset[Any], **options: Unpack[LoaderOptions]) -> BalancedLoader:
-        """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
+        """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
         Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
-        a loader that only one of them will use.
+        a loader that only one of them uses.
         """
         return BalancedLoader(
             self._loop, self._collective, self.average_buffers, dataset, **options
         )
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the loss times ``n x_i / X``; it must be a mean over the batch handed out last.
+        """Return the loss times ``n x_i / X``; it must be a mean over the last batch.
 
         The mean of the workers' gradients is then the gradient of the joined batch.
         """
         if self._has_trained:
-            # A loop that has weighed its loss once does so always.
+            # A loop that has weighed one loss weighs all of them.
             self._watch.close()
         now = self._loop.now
         if not now.batch.total:
             raise InvalidSetting(
-                "a loss must be that of a batch which a loader of this balancer has handed out, "
-                "got one before the first batch"
+                "a loss must be that of a batch from a loader of this balancer, got one before the "
+                "first batch"
             )
         weighted = loss * gradient_weight(now.batch.samples, now.batch.total, self.num_workers)
         if weighted.requires_grad:
@@ -120,12 +121,12 @@ class ShardedBalancer(BalancerBase):
         sizes: Sequence[int] | None = None,
         repeats: int = 5,
     ) -> Plan:
-        """Time every worker's own passes, and return the plan by which they finish together.
+        """Time the passes of each worker, and return the plan with which all finish together.
 
-        `make_model` makes a replica of this worker's own, not sharded, on its device: the whole
-        model, or where memory is short a part that stands for it, as only proportions matter.
-        `loss_of(model, batch)` is what is timed, with its backward pass, at a half, one and one
-        and a half times the current batch size, or at `sizes`.
+        `make_model` makes a replica that is not sharded, on the device of this worker: the whole
+        model or, if memory is short, a representative part, as only proportions matter.
+        `loss_of(model, batch)` and its backward pass are timed at 0.5, 1 and 1.5 times the current
+        batch size, or at `sizes`.
 
         The plan holds from the next iteration on. All workers must call it, at the same time.
         """
@@ -142,16 +143,16 @@ class ShardedBalancer(BalancerBase):
         return self._plans.plan
 
     def mean(self, value: float | torch.Tensor) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
+        """Return the mean over all samples of the iteration, given the mean over this batch.
 
-        Of the loss as it was before `weigh`. All workers must call it.
+        Pass the loss before `weigh`. All workers must call it.
         """
         return self._loop.mean(as_number(value))
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
 
-        For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
+        For evaluation and checkpoints in mid-epoch; loaders do it at the end of an epoch.
         All workers must call it, and must have trained on the same iterations.
         """
         self._trail.check(self._collective)
@@ -159,17 +160,17 @@ class ShardedBalancer(BalancerBase):
         average_buffers(self._model, weight, self._group, self._collective.inflight)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up the plan of a checkpoint of the same number of workers."""
+        """Restore the plan of a checkpoint of the same number of workers."""
         super().load_state_dict(state)
         self._trail = Trail()
 
     def close(self) -> None:
-        """Print the summary; done at exit by itself."""
+        """Print the summary; this also happens at exit."""
         self._watch.close()
         super().close()
 
     def _on_backward(self, iteration: Iteration, gradient: torch.Tensor) -> None:
-        """Count an iteration when its weighed loss goes backward."""
+        """Count an iteration in the backward pass of its weighed loss."""
         if not iteration.is_done:
             self._loop.stop(iteration)
             self._has_trained = True
@@ -187,10 +188,10 @@ class ShardedBalancer(BalancerBase):
 
 
 class WeighingWatch:
-    """Watches for gradients of an iteration whose loss was not weighed.
+    """Raises an error for gradients of an iteration whose loss was not weighed.
 
-    To be closed after the first iteration, not inside its backward pass: who has weighed the loss
-    once does so always, and such hooks make the offloading of gradients wait.
+    Close it after the first iteration, outside of its backward pass: a loop that has weighed one
+    loss weighs all of them, and such hooks delay the offloading of gradients.
     """
 
     def __init__(self, model: torch.nn.Module, now: Callable[[], Iteration]) -> None:
@@ -208,7 +209,7 @@ class WeighingWatch:
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         now = self._now()
-        # An iteration without a position in the data has no batch: its gradients are not ours.
+        # An iteration without a position has no batch of a loader.
         if now.position and not now.is_done:
             raise InvalidSetting(
                 "the loss must be weighed before its backward pass, as in "

@@ -1,4 +1,4 @@
-"""The loop of a sharded model: its workers exchange no reports, and measure no times."""
+"""Makes the loop of a sharded model, whose workers exchange no reports and measure no times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def make_sharded_loop(
     model: torch.nn.Module, total: int, granularity: int, options: SizeOptions
 ) -> tuple[Loop, CalibratedPlans, ProcessGroupCollective, DeviceMesh]:
-    """Return the loop of this worker, its plans, and its workers; all workers must call it."""
+    """Return the loop of this worker, its plans, and its collective; all workers must call it."""
     check_names(options, SizeOptions.__optional_keys__)
     check_sharded_model(model)
     mesh = mesh_of(model)
@@ -40,7 +40,7 @@ def make_sharded_loop(
         min_trainable if minimum is None else minimum, options.get("maximum"), False, granularity,
         "advise", 0,
     )  # fmt: skip
-    # Before anything else is checked: a worker that stops here alone leaves the others waiting.
+    # Before all other checks: a worker that raised alone would leave the others waiting.
     require_agreement(settings.agreed(), collective)
     check_sizes(total, settings.minimum, collective.num_workers)
     plans = CalibratedPlans(settings, collective.num_workers)
@@ -54,13 +54,13 @@ def make_sharded_loop(
 
 
 class Trail:
-    """Hashes all iterations, for workers whose gradient exchange carries no digest."""
+    """A hash of all iterations, for workers whose gradient exchange carries no digests."""
 
     def __init__(self) -> None:
         self._hash = 0
 
     def add(self, iteration: Iteration) -> None:
-        """Take note of an iteration that was trained on."""
+        """Add an iteration that was trained on."""
         digested = digest(iteration.plan, iteration.position).to_bytes(4, "little")
         self._hash = zlib.crc32(digested, self._hash)
 

@@ -347,7 +347,7 @@ MISTAKES = {
     "maximum not whole": "maximum must be an integer, got 6.5",
     "granularity": "granularity must be >= 1, got 0",
     "granules": "the total must be a multiple of the granularity 3, got 8",
-    "no batch": "a loss must be that of a batch which a loader of this balancer has handed out",
+    "no batch": "a loss must be that of a batch from a loader of this balancer",
     "batch size": "batch_size must be left out, as batch sizes are planned: give the balancer",
 }
 
