@@ -194,7 +194,7 @@ class LocalLoader:
             with self._loop.away():
                 self._loop.note(iteration, self._end(migration, migration.has_ended))
             if self._begun is not None:
-                # Workers that do not go back to the beginning of the epoch keep this state, too.
+                # Not to go back before the end of a migration, as the other workers do not.
                 self._begun = replace(self._begun, rule=migration.state)
         begins = migration.begin_if_due()
         if begins is not None:

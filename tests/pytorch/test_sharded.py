@@ -232,7 +232,7 @@ def test_evaluation_needs_no_weighing_and_interrupts_nothing(workers):
 
 
 def restore(path):
-    """Return plan, lines and the rest of an epoch that goes on after a checkpoint."""
+    """Return plan, lines and the rest of an epoch that continues after a checkpoint."""
     with sharded(10, shares=[1, 4]) as (balancer, model):
         loader = balancer.loader(Indices(40))
         for k, _ in enumerate(loader):
@@ -243,9 +243,9 @@ def restore(path):
     with sharded(10) as (balancer, model):
         loader = balancer.loader(Indices(40))
         torch.save(state, f"{path}/{balancer.worker}")
-        saved, place = torch.load(f"{path}/{balancer.worker}")
+        saved, position = torch.load(f"{path}/{balancer.worker}")
         balancer.load_state_dict(saved)
-        loader.load_state_dict(place)
+        loader.load_state_dict(position)
         rest = 0
         for indices, _ in loader:
             rest += len(indices)

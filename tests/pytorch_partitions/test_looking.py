@@ -35,7 +35,7 @@ class FirstOfTwo:
         return SimpleNamespace(number=self.iteration, plan=self.newest_plan)
 
     def resume(self, iteration: Any, last: Any) -> None: ...
-    def has_batch(self, *told: Any, **more: Any) -> None: ...
+    def has_batch(self, *batch: Any, **more: Any) -> None: ...
     def note(self, iteration: int, text: str) -> None: ...
 
 
@@ -78,7 +78,7 @@ def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, lis
 
 def test_who_looks_does_not_forget_that_a_migration_has_failed():
     loader, migration, spoilt = looking(MigrationOutcome(0, ("no room",), is_over=False))
-    # The rule counts anew from here, as it does on workers that did not look.
+    # The rule counts from here again, as it does on workers that did not look.
     next(iter(loader))
     assert loader.num_migrations == 1
     assert migration.state.traversals.consumed.tolist() == [6, 2]
@@ -91,5 +91,5 @@ def test_who_looks_begins_the_new_partition_with_the_same_batch():
     assert seen[0] == seen[1]
     assert min(seen[0]) >= 40
     assert migration.state.traversals.consumed.tolist() == [6, 2]
-    # Loading began anew in that iteration, whose time says nothing about the worker.
+    # Loading was restarted in that iteration, whose time says nothing about the worker.
     assert spoilt == ["time"]

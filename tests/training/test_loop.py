@@ -16,14 +16,14 @@ from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.loop import batches
 from evenstep.training.loop_setup import make_loop
 from tests.training.cycle import Cycle, cycle
-from tests.training.threads import ThreadMeeting, together
+from tests.training.threads import ThreadCollective, together
 from tests.training.timers import SpeedTimer
 
 SPEEDS = (4.0, 2.0, 1.0)
 TOTAL = 70
 
 
-def train(collective: ThreadMeeting, epochs_run=3, num_samples=500, **settings):
+def train(collective: ThreadCollective, epochs_run=3, num_samples=500, **settings):
     loop = make_loop(
         collective, TOTAL, framework="threads", summary=False,
         timer=SpeedTimer(SPEEDS[collective.worker]), **settings,
@@ -204,7 +204,7 @@ def test_a_setting_with_an_unknown_name_is_refused():
         make_loop(Alone(), 8, framework="threads", **unknown)
 
 
-def accumulated(collective: ThreadMeeting):
+def accumulated(collective: ThreadCollective):
     """Keep the gradients of one batch, skip one, and exchange those of the third with the first."""
     loop = make_loop(
         collective, 8, framework="threads", policy=cycle((2, 6), (3, 5), (4, 4)), summary=False
@@ -226,7 +226,7 @@ def test_a_share_has_all_batches_whose_gradients_were_kept():
     assert (weight, other, iteration) == (0.25, 0.75, 1)
 
 
-def behind(collective: ThreadMeeting, lag: int):
+def behind(collective: ThreadCollective, lag: int):
     """Hand over rows that are read when a later iteration begins; return the sizes planned."""
     loop = make_loop(
         collective, 8, framework="threads", policy=cycle((1, 7), (2, 6), (3, 5), (4, 4)), lag=lag,
@@ -276,7 +276,7 @@ class Saying:
         self.heard.append([])
 
 
-def told(collective: ThreadMeeting):
+def told(collective: ThreadCollective):
     column, saying = ExtraColumn(), Saying(collective.worker)
     column.take(saying)
     train(collective, epochs_run=1, num_samples=2 * TOTAL, column=column)
