@@ -28,7 +28,7 @@ from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader_options import LocalLoaderOptions, check_loading
 from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
-from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, Source, read_all
+from evenstep.pytorch.local_source import AllSamples, LocalSource, Snapshot, Source, read_all
 from evenstep.training.collective import Collective, gather_values, require_agreement
 from evenstep.training.epochs import check_position
 from evenstep.training.loop import Loop
@@ -54,7 +54,7 @@ class LocalLoader:
         ended: Callable[[], None],
         source: LocalSource,
         snapshot: Snapshot,
-        everybody: Everybody,
+        all_samples: AllSamples,
         migration: LocalMigration | None = None,
         *,
         importance: bool = False,
@@ -72,8 +72,8 @@ class LocalLoader:
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._num_workers, self._loading = num_workers, loading
         self._migration = migration
-        self._samples = everybody.samples
-        self._reading = ReadingPosition.of(everybody.sizes, everybody.digests)
+        self._samples = all_samples.samples
+        self._reading = ReadingPosition.of(all_samples.sizes, all_samples.digests)
         self._epoch = self._position = 0
         self._begun: _Begun | None = None
         self._open(snapshot)
@@ -204,21 +204,21 @@ class LocalLoader:
         """Switch to the new partitions, unless one of the workers cannot; return a note."""
         if not is_over:
             return migration.end(self.sizes, None, "partitions stay as they are for training")
-        snapshot, everybody = read_all(self._source, self._loop.collective)
-        problem = everybody.problem
-        if not problem and everybody.samples != self._samples:
+        snapshot, all_samples = read_all(self._source, self._loop.collective)
+        problem = all_samples.problem
+        if not problem and all_samples.samples != self._samples:
             problem = "partitions must hold the same samples as before, together"
         if problem or snapshot is None:
             return migration.end(self.sizes, None, f"training goes on with what it has, {problem}")
-        if not self._reading.has(everybody.sizes, everybody.digests):
-            self._reading = self._reading.restart(everybody.sizes, everybody.digests)
+        if not self._reading.has(all_samples.sizes, all_samples.digests):
+            self._reading = self._reading.restart(all_samples.sizes, all_samples.digests)
             self._open(snapshot)
             # Loading processes are restarted, and nothing is prefetched.
             self._loop.timer.spoil()
             if self._begun is not None:
                 # The position in the old partitions cannot be restored.
                 self._begun = replace(self._begun, reading=self._reading)
-        return migration.end(self.sizes, everybody.caps, "")
+        return migration.end(self.sizes, all_samples.caps, "")
 
     def _settle(self) -> None:
         """End an epoch that was left early; the next one continues from there.
@@ -254,9 +254,9 @@ def make_local_loader(
     _require_agreement(local, rule, loading, collective)
     _together(collective, lambda: _check_serving(serving, rule))
     if rule is None:
-        snapshot, everybody = _read(local, collective)
+        snapshot, all_samples = _read(local, collective)
         return _together(
-            collective, lambda: LocalLoader(loop, ended, local, snapshot, everybody, **loading)
+            collective, lambda: LocalLoader(loop, ended, local, snapshot, all_samples, **loading)
         )
     if local.folder is None:
         raise InvalidSetting(
@@ -266,14 +266,14 @@ def make_local_loader(
     serving = serving or Serving()
     agent, addresses = start_agents(local.folder, serving, collective)
     try:
-        snapshot, everybody = _read(local, collective)
+        snapshot, all_samples = _read(local, collective)
         carrier = None
         if loop.worker == 0:
             carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
-        migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
+        migration = LocalMigration(rule, all_samples.sizes, all_samples.caps, carrier, agent)
         loader = _together(
             collective,
-            lambda: LocalLoader(loop, ended, local, snapshot, everybody, migration, **loading),
+            lambda: LocalLoader(loop, ended, local, snapshot, all_samples, migration, **loading),
         )
         assert loop.column is not None, "the loop of a DDP model has an extra column"
         loop.column.take(migration)
@@ -325,16 +325,18 @@ def _together(collective: Collective, make: Callable[[], Made]) -> Made:
     return made[0]
 
 
-def _read(local: LocalSource, collective: Collective) -> tuple[Any, Everybody]:
-    snapshot, everybody = read_all(local, collective)
-    if everybody.problem:
-        raise InvalidSetting(f"every worker must be able to read its samples; {everybody.problem}")
+def _read(local: LocalSource, collective: Collective) -> tuple[Any, AllSamples]:
+    snapshot, all_samples = read_all(local, collective)
+    if all_samples.problem:
+        raise InvalidSetting(
+            f"every worker must be able to read its samples; {all_samples.problem}"
+        )
     if local.folder is not None:
-        digest, count = Counter(everybody.digests.tolist()).most_common(1)[0]
+        digest, count = Counter(all_samples.digests.tolist()).most_common(1)[0]
         if count > 1:
-            first = everybody.digests.tolist().index(digest)
+            first = all_samples.digests.tolist().index(digest)
             raise InvalidSetting(
                 f"every worker must have a partition of its own, got that of worker {first} "
                 f"{count} times"
             )
-    return snapshot, everybody
+    return snapshot, all_samples

@@ -29,7 +29,7 @@ class Snapshot(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Everybody:
+class AllSamples:
     """The samples of all workers: their numbers, digests and caps."""
 
     sizes: Ints
@@ -65,7 +65,7 @@ class LocalSource:
         return Snapshot(partition, size, digest_of(partition.samples), cap)
 
 
-def read_all(source: LocalSource, collective: Collective) -> tuple[Snapshot | None, Everybody]:
+def read_all(source: LocalSource, collective: Collective) -> tuple[Snapshot | None, AllSamples]:
     """Read this worker's samples again, and exchange descriptions; all workers must call it.
 
     Errors are returned, not raised, so that all workers know of them.
@@ -80,7 +80,7 @@ def read_all(source: LocalSource, collective: Collective) -> tuple[Snapshot | No
     mine = (0, 0, 0, problem) if snapshot is None else (*snapshot[1:], problem)
     sizes, digests, caps, problems = zip(*gather_values(collective, mine), strict=True)
     first = next((problem for problem in problems if problem), "")
-    return snapshot, Everybody(as_ints(sizes), as_ints(digests), as_ints(caps), first)
+    return snapshot, AllSamples(as_ints(sizes), as_ints(digests), as_ints(caps), first)
 
 
 def digest_of(samples: Ints) -> int:

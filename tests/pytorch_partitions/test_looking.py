@@ -15,7 +15,7 @@ from evenstep.partitions import MigrationRule
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import LocalMigration
-from evenstep.pytorch.local_source import Everybody, Snapshot
+from evenstep.pytorch.local_source import AllSamples, Snapshot
 from tests.pytorch_partitions.test_units import CAPS, SIZES, Fake
 
 
@@ -64,7 +64,7 @@ def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, lis
     source: Any = Changing()
     migration = LocalMigration(MigrationRule(threshold=1.0), SIZES, CAPS, fake, fake)
     snapshot = Snapshot(TensorDataset(torch.arange(40)), 40, 2, 80)
-    everybody = Everybody(SIZES, np.array([2, 4]), CAPS, "")
+    everybody = AllSamples(SIZES, np.array([2, 4]), CAPS, "")
     loader = LocalLoader(loop, lambda: None, source, snapshot, everybody, migration)
     while loader.num_migrations == 0:
         for _ in loader:
