@@ -38,7 +38,7 @@ from evenstep.mxnet import Balancer
 from evenstep.mxnet.collective import RowCarrier, StoreCollective
 from evenstep.mxnet.launch import LocalJob
 from evenstep.simulator.load.throttle import join, set_share
-from evenstep.training.collective import tell
+from evenstep.training.collective import gather_values
 
 WIDTH, NUM_SAMPLES = 64, 2048
 
@@ -159,7 +159,7 @@ def work(groups: list[str], quota: float, total: int, blocks: int, result: str) 
         plain.block()
         balanced.block()
     set_share(groups[rank], None)
-    lines = tell(StoreCollective(store), solo.line())
+    lines = gather_values(StoreCollective(store), solo.line())
     sizes = balancer.plan.sizes.tolist()
     balancer.close()
     if rank == 0:

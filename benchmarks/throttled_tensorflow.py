@@ -51,16 +51,16 @@ def work(worker: int, group: str, quota: float, total: int, blocks: int) -> dict
     tf.config.threading.set_inter_op_parallelism_threads(1)
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     runs = {mode: _Run(strategy, total, mode) for mode in ("off", "balanced")}
-    meeting = runs["off"].balancer._loop.meeting
+    collective = runs["off"].balancer._loop.collective
     set_share(group, quota if worker == 1 else None)
     solo = _Solo(runs["off"], total)
     solo.measure(8)
     for _ in range(blocks):
-        meeting.everybody(np.zeros(1))
+        collective.everybody(np.zeros(1))
         solo.measure(3)
         for run in runs.values():
             run.block()
-    line = meeting.everybody(np.array(solo.line()))
+    line = collective.everybody(np.array(solo.line()))
     set_share(group, None)
     even, best, _ = optimum([(a, b) for a, b in line.tolist()], total)
     plain, balanced = (run.time() for run in runs.values())

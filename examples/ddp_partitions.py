@@ -1,12 +1,12 @@
-"""Train on digits where each worker can read nothing but two classes of its own.
+"""Train on digits where each worker can read only its own two classes.
 
 Start it with: torchrun --nproc-per-node 2 and the name of this file.
 
 The first worker has three times as large batches as the others, as if it were three times as fast,
-so it goes through its samples three times as often. Once it is two traversals ahead, samples move
-to it in the background, mixed by class; then all workers begin to read their new partitions.
+so it reads its samples three times as often. Once it is two traversals ahead, samples move to it
+in the background, mixed by class; then all workers begin to read their new partitions.
 
-In earnest every worker has a partition on its own disk (`evenstep partition create` makes them),
+In a real job every worker has a partition on its own disk (`evenstep partition create` makes them),
 batch sizes follow from the workers' speeds (leave out mode and shares), and between machines agents
 listen where others reach them: serving=Serving(listen=..., token_file=..., tls_cert=...).
 """
@@ -39,9 +39,9 @@ chosen = digits.target < 2 * num_workers
 images = (digits.images[chosen] / 16).reshape(-1, 64).astype(np.float32)
 labels = digits.target[chosen]
 
-place = [tempfile.mkdtemp() if worker == 0 else None]
-dist.broadcast_object_list(place)
-folders = [Path(str(place[0]), f"worker-{number}") for number in range(num_workers)]
+shared = [tempfile.mkdtemp() if worker == 0 else None]
+dist.broadcast_object_list(shared)
+folders = [Path(str(shared[0]), f"worker-{number}") for number in range(num_workers)]
 if worker == 0:
     create_partitions(folders, (images, labels), deal_by_class(labels, num_workers), label="1")
 dist.barrier()
@@ -84,5 +84,5 @@ if worker == 0:
     print(f"accuracy {accuracy:.1%} on the samples that it was trained on")
 dist.barrier()
 if worker == 0:
-    shutil.rmtree(str(place[0]))
+    shutil.rmtree(str(shared[0]))
 dist.destroy_process_group()

@@ -1,14 +1,14 @@
-"""Train on scikit-learn's digits so that workers may die: torchrun restarts, training goes on.
+"""Train on digits with workers that may die: torchrun restarts them, and training continues.
 
     TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc-per-node 3 \
         --max-restarts 3 examples/elastic.py --checkpoint elastic.pt
 
-Kill a worker (kill -9): all are started again, take up the last checkpoint, and visit exactly the
-samples of the epoch that remain, with the batch sizes that were learned. The variable makes
+Kill a worker (kill -9): all are started again, load the last checkpoint, and visit exactly the
+remaining samples of the epoch, with the batch sizes that were learned. The variable makes
 restarted workers find each other; without it they read the addresses of those before them.
 
 With one worker per torchrun agent (--nproc-per-node 1 --nnodes 2:3) and --restart, a worker without
-which the job would be faster is left behind: checkpoint, and restart without it.
+which the job would be faster is removed: checkpoint, and restart without it.
 """
 
 import argparse

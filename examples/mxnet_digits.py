@@ -2,7 +2,7 @@
 
 On this machine, with two workers: python -m evenstep.mxnet.launch and the name of this file.
 The lines that Evenstep takes are marked. With --manager HOST:PORT the plans come from a manager;
-without, the workers' reports ride on the parameter server.
+without it, the parameter server carries the workers' reports.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def make_net() -> Any:
 
 
 def connect(manager: str | None, store: Any) -> Any:
-    """Return this worker's place in a job of the manager, if there is one."""
+    """Return this worker's client of a manager, or None without one."""
     if manager is None:
         return None
     name = f"worker-{store.rank}"

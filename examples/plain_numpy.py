@@ -1,8 +1,8 @@
 """Train a classifier in plain numpy on processes of one machine, with sizes planned by a manager.
 
-No framework: this is what `evenstep.connect` needs of any loop of your own. The workers are unequal
-on purpose (emulated: each sleeps for a while per sample). Starts a manager of its own unless told
-of one with --manager HOST:PORT; more workers: --workers 3.
+Without a framework: the example shows how any loop of your own uses `evenstep.connect`. The workers
+are unequal on purpose (emulated: each sleeps for a while per sample). It starts a manager, unless
+--manager HOST:PORT names one; more workers: --workers 3.
 """
 
 from __future__ import annotations

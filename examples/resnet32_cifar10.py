@@ -4,7 +4,7 @@
 
 The data is the folder of Python batches that the authors of CIFAR-10 give out, or an .npz file with
 x_train, y_train, x_test, y_test (pictures as bytes, N x 32 x 32 x 3). With --checkpoint FILE a run
-that was stopped goes on where it was, in the middle of an epoch too.
+that was stopped continues at its position, also in the middle of an epoch.
 """
 
 import argparse
@@ -41,7 +41,7 @@ class Pictures(data.Dataset[tuple[torch.Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         picture = (self._pictures[index] / 255 - MEAN) / DEVIATION
         if self._augment:
-            # Seeded by (seed, epoch, sample), see seed_samples below: whoever processes it.
+            # Seeded by (seed, epoch, sample), see seed_samples below, on any worker.
             top, left, flip = (int(torch.randint(n, ())) for n in (9, 9, 2))
             picture = F.pad(picture, (4, 4, 4, 4))[:, top : top + 32, left : left + 32]
             picture = picture.flip(2) if flip else picture
@@ -49,7 +49,7 @@ class Pictures(data.Dataset[tuple[torch.Tensor, int]]):
 
 
 class Block(nn.Module):
-    """Two convolutions beside a shortcut, which pads channels with zeros (He et al., option A)."""
+    """Two convolutions and a shortcut, which pads channels with zeros (He et al., option A)."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
@@ -140,7 +140,7 @@ def train(job: Job, args: argparse.Namespace, device: torch.device) -> float:
 
 
 def evaluate(job: Job, test: Pictures, device: torch.device) -> float:
-    """Return the share of test pictures told right; every worker looks at some of them."""
+    """Return the accuracy on the test pictures; every worker processes some of them."""
     mine = data.Subset(test, range(dist.get_rank(), len(test), dist.get_world_size()))
     right = torch.zeros(1, device=device)
     job.model.eval()
@@ -158,10 +158,10 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=164, help="64,000 iterations, as He et al.")
     parser.add_argument("--total", type=int, default=128, help="samples of all workers together")
     parser.add_argument("--mode", default="balanced", help="balanced, observe or off")
-    parser.add_argument("--limit", type=int, help="so many pictures to train on and to test with")
-    parser.add_argument("--checkpoint", type=Path, help="go on from this file, if it is there")
+    parser.add_argument("--limit", type=int, help="number of pictures to train on and to test with")
+    parser.add_argument("--checkpoint", type=Path, help="continue from this file if it exists")
     parser.add_argument("--every", type=int, default=200, help="iterations between checkpoints")
-    parser.add_argument("--stop-after", type=int, help="stop after so many iterations in all")
+    parser.add_argument("--stop-after", type=int, help="stop after this total of iterations")
     parser.add_argument("--run-log", help="write a run log to this file")
     parser.add_argument("--num-workers", type=int, default=1, help="loading processes per worker")
     args = parser.parse_args()

@@ -4,8 +4,8 @@ Start it once per worker, each with its own number; both on this machine:
 
     python examples/tensorflow_digits.py 0 & python examples/tensorflow_digits.py 1
 
-With --fit it is Keras's fit that trains. The digits are drawn here, of seven segments each, with
-noise: no download, and nothing but TensorFlow is needed.
+With --fit, Keras's fit trains. The digits are drawn here, of seven segments each, with noise, so
+that only TensorFlow is needed and nothing is downloaded.
 """
 
 import argparse

@@ -10,7 +10,7 @@ import numpy as np
 
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import InvalidSetting
-from evenstep.training.job import check_coordinator
+from evenstep.training.loop_setup import check_coordinator
 
 _FINENESS = 8
 """Buckets in an even share of the total: a worker meets a dozen sizes at most, and sizes are

@@ -86,7 +86,7 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
         batch = self._source.batch(dealt.samples)
         self.epochs.advance()
         if self._loop is not None:
-            self._loop.has_batch(dealt.sizes, dealt.place)
+            self._loop.has_batch(dealt.sizes, dealt.position)
         return batch
 
     def reset(self) -> None:

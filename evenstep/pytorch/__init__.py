@@ -1,11 +1,11 @@
-"""Evenstep for PyTorch: three changed lines, and every worker finishes together.
+"""Evenstep for PyTorch: with three changed lines, all workers finish an iteration together.
 
 from evenstep.pytorch import Balancer
 balancer = Balancer(model, total=256)             # model: DistributedDataParallel
 loader = balancer.loader(dataset, num_workers=2)  # instead of DistributedSampler + DataLoader
 
-Where each worker has samples of its own, `balancer.local_loader(partition)` reads those. A model
-with `fully_shard` (FSDP2) goes into a `ShardedBalancer`, and its loss through `weigh`.
+If each worker has its own samples, `balancer.local_loader(partition)` reads them. A model with
+`fully_shard` (FSDP2) takes a `ShardedBalancer`, and its loss goes through `weigh`.
 """
 
 from evenstep.pytorch.background_processes import Serving

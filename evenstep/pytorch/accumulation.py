@@ -1,8 +1,7 @@
-"""Accumulation: backward passes whose gradients stay here, under DDP's `no_sync`.
+"""Gradient accumulation: detects backward passes under DDP's `no_sync`.
 
-No communication hook is called for them, so they are noticed otherwise: a forward pass under
-`no_sync` looks out for the first gradient of the backward pass that may follow, and that for the
-end of the pass.
+DDP calls no communication hook for them. So a forward pass under `no_sync` registers a hook for the
+first gradient of the backward pass that may follow, and that hook registers one for its end.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from evenstep.training.iteration import Iteration
 
 
 class AccumulationWatch:
-    """Says when a backward pass has ended whose gradients were not exchanged."""
+    """Calls `ended` after each backward pass whose gradients were not exchanged."""
 
     def __init__(
         self,
@@ -31,15 +30,15 @@ class AccumulationWatch:
         self._model = model
         self._now = now
         self._of: Iteration | None = None
-        """The iteration of the forward pass whose backward pass is looked out for."""
+        """The iteration of the forward pass whose backward pass is expected."""
         self._ended = ended
-        self._lookout: RemovableHandle | None = None
+        self._hook: RemovableHandle | None = None
         self._is_muted = False
         model.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
 
     @contextmanager
     def muted(self) -> Iterator[None]:
-        """Look out for nothing meanwhile: somebody else keeps the gradients."""
+        """Ignore passes inside this context: its user keeps the gradients."""
         self._is_muted = True
         try:
             yield
@@ -47,10 +46,10 @@ class AccumulationWatch:
             self._is_muted = False
 
     def _forget(self) -> None:
-        """Look out no more: the backward pass is there, or did not come."""
-        if self._lookout is not None:
-            self._lookout.remove()
-            self._lookout = None
+        """Remove the hook: the backward pass has begun, or will not come."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
 
     def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
         if self._is_muted:
@@ -59,11 +58,11 @@ class AccumulationWatch:
             self._forget()
             self._of = self._now()
             trained = [p for p in model.parameters() if p.requires_grad]
-            self._lookout = register_multi_grad_hook(trained, self._on_gradient, mode="any")
+            self._hook = register_multi_grad_hook(trained, self._on_gradient, mode="any")
 
     def _on_gradient(self, gradient: torch.Tensor) -> None:
         if self._now() is not self._of:
-            # Of a later iteration: the backward pass of that forward pass did not come.
+            # A gradient of a later iteration: the expected backward pass did not come.
             self._forget()
             return
         engine = torch.autograd.Variable._execution_engine

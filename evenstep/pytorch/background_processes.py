@@ -1,8 +1,8 @@
 """Background processes of a training: the agent of each worker, and one for each migration.
 
-In processes of their own they do not compete with training for its interpreter, have a lower
-priority, and can be ended at any moment: records of hand-overs are on disk. Both run
-`python -m evenstep.partitions.agents`, and end when the training process does, whatever ends it.
+As separate processes they do not compete with the training for its interpreter, have a lower
+priority, and can be stopped at any moment, as the records of hand-overs are on disk. Both run
+`python -m evenstep.partitions.agents`, and end with the training process, however that ends.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from evenstep.partitions.agents.settings import (
 from evenstep.partitions.handover.task import MigrationOutcome
 
 START = 60.0
-"""Seconds until an agent must listen."""
+"""Seconds within which an agent must listen."""
 
 _NICE = 10
 """The priority of a migration; agents lower theirs by themselves."""
 _GRACE = 5.0
-"""Seconds that a process has to end by itself."""
+"""Seconds that a process has to end after a signal."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Serving:
     """How agents listen and find each other; `evenstep partition serve --help` has the options."""
 
     listen: str = "127.0.0.1:0"
-    """An address of this machine by which all other agents reach it; port 0 is any free one."""
+    """An address of this machine that all other agents can reach; port 0 is any free port."""
     bandwidth: float | None = BANDWIDTH
     """Bytes of rows a second, each way; None for no limit."""
     token_file: str | None = None
@@ -90,7 +90,7 @@ class Serving:
 
 
 class AgentProcess:
-    """The agent of a partition; it listens once this is made."""
+    """The agent of a partition, which listens when the constructor returns."""
 
     def __init__(self, folder: Path, serving: Serving) -> None:
         self._settings = serving.agent(folder)
@@ -122,7 +122,7 @@ class AgentProcess:
 
 
 class MigrationProcess:
-    """A migration that runs by itself; also one that could not be started."""
+    """A migration in a background process; also one that could not be started."""
 
     def __init__(self, settings: MigrationSettings) -> None:
         self._process: _Process | None = None

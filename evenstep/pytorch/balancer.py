@@ -1,8 +1,8 @@
-"""The balancer of a DDP model: what a training script talks to.
+"""The balancer of a DDP model, as a training script uses it.
 
 The loader begins every iteration of the loop, and DDP's communication hook ends it. At the end of
-an iteration each worker's report rides on the gradient exchange; at the start of the next one every
-worker works out the same plan from the same reports.
+an iteration the gradient exchange carries the reports of all workers; at the start of the next one
+every worker computes the same plan from the same reports.
 """
 
 from __future__ import annotations
@@ -35,14 +35,12 @@ class Balancer(BalancerBase):
     """Balances a DistributedDataParallel model over its workers.
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.
-    `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, and a word at the end on
-    what balancing would have gained) or `off`. `policy` and `predictor` take the short form of
-    `evenstep simulate`, `policy` also a policy of your own. A communication hook of your own goes
-    into `comm_hook`. A `coordinator`, as `evenstep.connect` returns it, brings the plans of a
-    manager, by the settings of the job there. `log` is the run log that worker 0 writes, or a list
-    of run logs and loggers (`evenstep.runlog.loggers`). `name` is what this worker is called in it,
-    and found again by after a restart: the name in its job, or its host and device, unless you say
-    so. `evenstep.training.settings.Options` has all that can be set in every framework.
+    `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, with an estimate at the
+    end of the time that balancing would save) or `off`. `micro_batches` lets a plan exceed the
+    memory of a worker, which then runs its batch in pieces. `straggler` is `advise`, `bench` or
+    `restart` (with `checkpoint`, a function that saves one). `comm_hook` is a communication hook of
+    your own, as `(state, hook)`. `evenstep.training.settings.Options` documents the options that
+    all frameworks share.
     """
 
     def __init__(
@@ -56,11 +54,11 @@ class Balancer(BalancerBase):
         comm_hook: UserHook | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._loop, self._meeting = make_ddp_loop(
+        self._loop, self._collective = make_ddp_loop(
             model, total, micro_batches, straggler, checkpoint, comm_hook, options
         )
         self._model: DistributedDataParallel = without_compiler(model)
-        self._gradients = Gradients(self._model, self._loop, self._meeting.handed, comm_hook)
+        self._gradients = Gradients(self._model, self._loop, self._collective.inflight, comm_hook)
 
     @property
     def minimum(self) -> int:
@@ -68,16 +66,18 @@ class Balancer(BalancerBase):
         return self._loop.minimum
 
     def loader(self, dataset: Dataset[Any], **options: Unpack[LoaderOptions]) -> BalancedLoader:
-        """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
+        """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
         Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `counts`, `collate_fn`,
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
-        a loader that only one of them will use.
+        a loader that only one of them uses.
         """
-        return BalancedLoader(self._loop, self._meeting, self.average_buffers, dataset, **options)
+        return BalancedLoader(
+            self._loop, self._collective, self.average_buffers, dataset, **options
+        )
 
     def local_loader(self, partition: Any, **options: Unpack[LocalLoaderOptions]) -> LocalLoader:
-        """Return this worker's batches of samples of its own: a partition, its folder, a data set.
+        """Return a loader of this worker's own samples: a partition, its folder, or a data set.
 
         Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`, and the
         settings of a DataLoader. All workers must call it.
@@ -85,36 +85,36 @@ class Balancer(BalancerBase):
         return make_local_loader(self._loop, self.average_buffers, partition, options)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
-        """Run forward and backward passes of a batch, in pieces where memory demands it.
+        """Run forward and backward passes of a batch, in pieces if memory is short.
 
         In place of ``loss = loss_of(*batch); loss.backward()``, where `loss_of` returns the mean
-        loss over the samples of whatever piece of the batch it is given. When memory runs out the
-        same samples are run again in smaller pieces. Returns the loss, to be looked at: the mean
-        over the batch, or, where `loss_of` weighs by counts, the sum of what it has weighed.
+        loss over the samples of a batch or of a piece of it. When memory runs out, the same samples
+        are run again in smaller pieces. Returns the detached loss: the mean over the batch or,
+        where `loss_of` calls `weigh`, the sum of the weighed losses.
         """
         return self._gradients.backward(loss_of, batch)
 
     def weigh(self, loss: torch.Tensor, count: float | torch.Tensor) -> torch.Tensor:
-        """Return the loss to call backward on, where it is a mean over `count` tokens or pixels.
+        """Return the loss to call backward on, if it is a mean over `count` tokens or pixels.
 
-        Gradients are then those of the mean over all workers' tokens, also accumulated ones. All
-        workers must call it once for each backward pass, or none of them for any.
+        Gradients are then those of the mean over the tokens of all workers, also with
+        accumulation. All workers must call it once for each backward pass, or none at all.
         """
         return self._gradients.weigh(loss, count)
 
     def include(self, model: DistributedDataParallel, comm_hook: UserHook | None = None) -> None:
         """Weigh the gradients of a further model that trains on the same batches, as in a GAN.
 
-        Give the balancer to the model that is trained last in the loop's body: what is done after
-        its backward pass is not measured. All workers must call it.
+        Give the balancer to the model that is trained last in the body of the loop: work after its
+        backward pass is not measured. All workers must call it.
         """
         self._gradients.include(model, comm_hook)
 
     def mean(self, value: float | torch.Tensor, count: float | torch.Tensor | None = None) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
+        """Return the mean over all samples of the iteration, given the mean over this batch.
 
-        With a `count`, it is the mean over all that is counted, such as tokens. All workers must
-        call it. It waits for all of them, which does not count as work.
+        With a `count`, such as the number of tokens, it is weighted by the counts of all workers.
+        All workers must call it. The wait for the others does not count as work.
         """
         counted = None if count is None else self._gradients.counted(count)
         return self._loop.mean(as_number(value), counted)
@@ -122,15 +122,15 @@ class Balancer(BalancerBase):
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
 
-        For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
+        For evaluation and checkpoints in mid-epoch; loaders do it at the end of an epoch.
         All workers must call it.
         """
         self._gradients.average_buffers()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers.
+        """Restore a checkpoint, also one of another number of workers.
 
-        A worker is found again by its name; about newcomers nothing is known yet.
+        Workers are matched by name.
         """
         known = self._loop.load_state_dict(state)
         self._gradients.restart(known.cap)

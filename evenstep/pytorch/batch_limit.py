@@ -1,7 +1,7 @@
-"""A worker's memory limit: the largest batch that it can run in one piece.
+"""The memory limit of a worker: the largest batch that it can run in one piece.
 
-It is given, or learned: from readings of the memory at its peak, before anything goes wrong, and
-from running out of memory, after which it is half of what failed.
+The limit is given, or learned: from readings of the peak memory, and from out-of-memory errors,
+after which it is half of the failed size.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from evenstep.measure.memory import HostMemory, PeakMemory
 from evenstep.policies.memory_model import MemoryModel
 
 _EVERY = 8
-"""Iterations per reading: a batch size changes seldom, and a reading is not free."""
+"""Iterations per reading: batch sizes change seldom, and a reading takes time."""
 
 
 class MemoryReadings:
-    """The peak of what torch holds of a CUDA device; written to the API, not yet run on a GPU."""
+    """The peak memory that torch uses on a CUDA device; not yet run on a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -31,7 +31,7 @@ class MemoryReadings:
 
 
 class BatchLimit:
-    """The largest size that is run in one piece, as far as is known."""
+    """The largest size to run in one piece, as far as it is known."""
 
     def __init__(self, given: int | None, min_trainable: int, memory: PeakMemory) -> None:
         self._most = UNLIMITED if given is None else given
@@ -44,18 +44,18 @@ class BatchLimit:
 
     @property
     def size(self) -> int:
-        """What was given, what has not failed, and what readings promise, whichever is least."""
+        """The smallest of the given limit, the failed sizes halved, and the limit by readings."""
         return min(self._most, self._promised)
 
     def expect(self, size: int) -> None:
-        """Take up what was known before a restart, until readings say otherwise."""
+        """Use the limit from before a restart until readings give another one."""
         self._promised = min(self._promised, size)
 
     def has_run(self, size: int) -> float | None:
-        """Take note of a piece that went well.
+        """Record a piece that fitted into memory.
 
-        Returns what share of the memory was in use at its peak, if it was time to look and the
-        size was the same all along.
+        Returns the share of the memory in use at its peak, if a reading was due and the size has
+        been the same since the last one.
         """
         if not size:
             return None
@@ -69,7 +69,7 @@ class BatchLimit:
         return used if min(sizes) == max(sizes) else None
 
     def has_failed(self, size: int) -> None:
-        """Take note that memory did not suffice for a piece; raises where none can be smaller."""
+        """Record a piece that did not fit into memory; raises if no piece can be smaller."""
         smaller = max(self.min_trainable, size // 2)
         if smaller >= size:
             raise MemoryExhausted(
@@ -83,7 +83,7 @@ class BatchLimit:
         reading.device_memory[0] = used
         self._model = self._model.observe(reading)
         if self._model.slope[0] > 0:
-            # A line through two sizes; through one and the origin it would be a wild guess.
+            # It takes two sizes to fit a line.
             self._promised = max(int(self._model.caps()[0]), self.min_trainable)
 
 
@@ -92,7 +92,7 @@ def peak_memory(device: torch.device) -> PeakMemory:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory did not suffice, on whatever device."""
+    """Whether an error means that the memory of any device ran out."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     words = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")

@@ -1,7 +1,6 @@
-"""The plans of a sharded model: fixed shares, or what a calibration finds.
+"""The plans of a sharded model: by fixed shares, or by a calibration.
 
-Its workers exchange no reports, so plans do not follow from them: a plan holds until the next
-calibration.
+The workers of a sharded model exchange no reports, so a plan holds until the next calibration.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from evenstep.errors import StateFileError
 from evenstep.policies import Even, Policy, Static
 from evenstep.pytorch.calibration import FittedLine, saved_by, split_by_lines
 from evenstep.training.checkpoint import Remembered
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.report_rows import Row
 from evenstep.training.settings import Settings
 
 
 class CalibratedPlans:
-    """Has the plan of the next iteration, which is the same on all workers."""
+    """Provides the plan of the next iteration, which is the same on all workers."""
 
     first = 0
     slot_width = 0
@@ -45,14 +44,14 @@ class CalibratedPlans:
             sizes = split_proportional(self._total, as_floats(static.shares), self._limits)
         self.plan = Plan(0, 0, sizes, reason="start")
         self.lines: tuple[FittedLine, ...] = ()
-        """Of each worker, what the last calibration found; empty without one."""
+        """The fitted line of each worker by the last calibration; empty without one."""
 
     def sizes_by(self, lines: Sequence[FittedLine]) -> Ints:
-        """Return the sizes by which all workers finish together."""
+        """Return the sizes with which all workers finish together."""
         return split_by_lines(self._total, lines, self._limits)
 
     def adopt(self, sizes: Ints, lines: tuple[FittedLine, ...], upcoming: int) -> None:
-        """Use these sizes from an iteration on; a plan that keeps them keeps its number."""
+        """Use these sizes from an iteration on; unchanged sizes keep the number of the plan."""
         self.lines = lines
         if not np.array_equal(sizes, self.plan.sizes):
             self.plan = Plan(self.plan.number + 1, upcoming, sizes, reason="calibration")
@@ -65,7 +64,7 @@ class CalibratedPlans:
         """Learn nothing: no rows are exchanged."""
 
     def meet(self) -> None:
-        """Do nothing: plans change in a calibration only."""
+        """Do nothing: only a calibration changes plans."""
 
     def state(self, iteration: int) -> dict[str, Any]:
         """Return the plan and the lines, for a checkpoint."""
@@ -77,7 +76,7 @@ class CalibratedPlans:
         }
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
-        """Take up the plan of a checkpoint of the same number of workers."""
+        """Restore the plan of a checkpoint of the same number of workers."""
         sizes = as_ints(state["sizes"])
         num_workers = len(self.workers)
         if len(sizes) != num_workers or np.any(sizes < 0) or sizes.sum() != self._total:
@@ -95,7 +94,7 @@ class CalibratedPlans:
         """Do nothing: there is no run log."""
 
     def summary(self) -> str:
-        """Return in one line which sizes are used, and what they gain by the calibration."""
+        """Return one line on the sizes, and on the time that they save by the calibration."""
         sizes = "/".join(map(str, self.plan.sizes.tolist()))
         if not self.lines:
             return f"evenstep: batch sizes {sizes}, not calibrated"

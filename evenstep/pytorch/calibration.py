@@ -1,8 +1,8 @@
-"""Calibration: how long this worker's forward and backward passes take, away from all others.
+"""Calibration: times the forward and backward passes of one worker, without the others.
 
 A sharded model gathers its parameters layer by layer, so a pass waits for the slowest worker in
-every layer, and t cannot be read off it. A replica that is not sharded waits for nobody. It is
-timed at a few sizes, and a line ``t = a + b x`` is laid through the medians.
+every layer, and t cannot be measured in it. A replica that is not sharded waits for no other
+worker. It is timed at a few sizes, and a line ``t = a + b x`` is fitted to the medians.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from evenstep.measure.timer import Clock
 from evenstep.pytorch.checks import is_fully_sharded
 from evenstep.pytorch.fetching import Packing, Samples, seeded_randomness
 from evenstep.pytorch.order import count_samples
-from evenstep.training.collective import Collective, tell
+from evenstep.training.collective import Collective, gather_values
 
 _LEAST_SLOPE = 0.05
 """A slope is at least this part of t / x, and at most t / x: overhead cannot be negative."""
@@ -43,7 +43,7 @@ class FittedLine:
 
 @dataclass(frozen=True)
 class UnshardedReplica:
-    """What is timed: a model that is this worker's alone, its loss, and where batches come from."""
+    """The model to time, which is not sharded, with its loss and data set."""
 
     make_model: Callable[[], torch.nn.Module]
     loss_of: Callable[[torch.nn.Module, Any], torch.Tensor]
@@ -54,7 +54,7 @@ class UnshardedReplica:
     def measure(self, sizes: Sequence[int], repeats: int, device: torch.device) -> FittedLine:
         """Return the line through the median times at these sizes.
 
-        The randomness of the training is left as it was, and the memory given back.
+        It keeps the random state of the training, and frees its memory.
         """
         with _own_randomness(device):
             times = self._time_all(sorted(set(sizes), reverse=True), repeats, device)
@@ -67,9 +67,9 @@ class UnshardedReplica:
         model = self._make()
         batches = {size: self._batch(size) for size in sizes}
         for batch in batches.values():
-            self._time(model, batch, device)  # allocates and compiles: not looked at
+            self._time(model, batch, device)  # allocates and compiles: not counted
         times: dict[int, list[float]] = {size: [] for size in sizes}
-        # In rounds, so that a slow moment meets all sizes.
+        # In rounds, so that a slow moment affects all sizes.
         for _ in range(repeats):
             for size, batch in batches.items():
                 times[size].append(self._time(model, batch, device))
@@ -106,14 +106,14 @@ class UnshardedReplica:
 
 
 def fit_line(sizes: Sequence[int], times: Sequence[float]) -> FittedLine:
-    """Return the line of least squares that neither falls nor starts below zero.
+    """Return the least squares line with a positive slope and an offset >= 0.
 
-    With one size it goes through the origin: nothing is known of the overhead then.
+    With one size it goes through the origin, as the overhead is unknown.
 
     >>> fit_line([2, 4, 6], [5.0, 9.0, 13.0])
-    Line(offset=1.0, slope=2.0)
+    FittedLine(offset=1.0, slope=2.0)
     >>> fit_line([4], [8.0])
-    Line(offset=0.0, slope=2.0)
+    FittedLine(offset=0.0, slope=2.0)
     """
     x, t = as_floats(sizes), as_floats(times)
     middle, level = float(x.mean()), float(t.mean())
@@ -123,15 +123,17 @@ def fit_line(sizes: Sequence[int], times: Sequence[float]) -> FittedLine:
     return FittedLine(level - slope * middle, slope)
 
 
-def gather_lines(measure: Callable[[], FittedLine], meeting: Collective) -> tuple[FittedLine, ...]:
-    """Measure on all workers and return all lines; where one worker fails, all of them stop."""
+def gather_lines(
+    measure: Callable[[], FittedLine], collective: Collective
+) -> tuple[FittedLine, ...]:
+    """Measure on all workers and return all lines; if one worker fails, all of them raise."""
     mine: tuple[float, float] | str
     failure: Exception | None = None
     try:
         mine = astuple(measure())
     except Exception as error:
         mine, failure = f"{type(error).__name__}: {error}", error
-    everybody = tell(meeting, mine)
+    everybody = gather_values(collective, mine)
     if failure is not None:
         raise failure
     for worker, theirs in enumerate(everybody):
@@ -143,17 +145,17 @@ def gather_lines(measure: Callable[[], FittedLine], meeting: Collective) -> tupl
 
 
 def split_by_lines(total: int, lines: Sequence[FittedLine], limits: Limits) -> Ints:
-    """Return the sizes by which all workers finish together."""
+    """Return the sizes with which all workers finish together."""
     return split_affine(total, *_columns(lines), limits)
 
 
 def saved_by(sizes: Ints, even: Ints, lines: Sequence[FittedLine]) -> float:
-    """Return which part of the iteration time the sizes save against even ones, by the lines."""
+    """Return the fraction of the iteration time that the sizes save over even ones."""
     return 1 - makespan(sizes, *_columns(lines)) / makespan(even, *_columns(lines))
 
 
 def sizes_around(batch_size: int, min_trainable: int, maximum: int | None) -> list[int]:
-    """Return the sizes to time for a worker whose batches are about so large.
+    """Return the sizes to time for a worker with batches of about this size.
 
     >>> sizes_around(32, min_trainable=1, maximum=40)
     [16, 32, 40]

@@ -1,4 +1,4 @@
-"""Checks before the first iteration: what a balancer needs of a model and of its arguments."""
+"""Checks of a model and of the arguments of a balancer, before the first iteration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from evenstep.errors import InvalidSetting
 
 MARK = "_evenstep_balancer"
-"""The attribute that a model with a balancer has."""
+"""The attribute that marks a model with a balancer."""
 
 
 def check_process_group() -> None:
-    """Raise InvalidSetting unless the workers can talk to each other."""
+    """Raise InvalidSetting unless there is a process group."""
     if not (dist.is_available() and dist.is_initialized()):
         raise InvalidSetting(
             "a process group must be there first: start the script with torchrun and call "
@@ -41,7 +41,7 @@ def check_model(model: object) -> None:
         raise InvalidSetting("a model can have one Balancer, and this one has one already")
     if getattr(model, "_comm_hooks", None):
         raise InvalidSetting(
-            "the model must not have a communication hook yet: hand yours over as "
+            "the model must not have a communication hook yet: pass yours as "
             "Balancer(..., comm_hook=(state, hook))"
         )
 
@@ -64,7 +64,7 @@ def check_sharded_model(model: object) -> None:
 
 
 def check_hook(hook: object) -> None:
-    """Raise InvalidSetting unless it is a communication hook with its state, or none."""
+    """Raise InvalidSetting unless this is a communication hook with its state, or None."""
     if hook is None:
         return
     if not (isinstance(hook, tuple) and len(hook) == 2 and callable(hook[1])):
@@ -72,14 +72,14 @@ def check_hook(hook: object) -> None:
 
 
 def is_fully_sharded(model: object) -> bool:
-    """Whether `fully_shard` was called with this very module."""
-    # Where nobody has loaded it, nothing can be sharded; and loading it takes a while.
+    """Whether `fully_shard` was called with this module itself."""
+    # If it is not loaded, nothing is sharded; and loading it takes a while.
     fsdp: Any = sys.modules.get("torch.distributed.fsdp")
     return isinstance(model, getattr(fsdp, "FSDPModule", ()))
 
 
 def mesh_of(model: torch.nn.Module) -> DeviceMesh:
-    """Return the mesh of the workers that a model is sharded over, which must be one row."""
+    """Return the mesh that a model is sharded over, which must have one dimension."""
     # Parameters that the user had `fully_shard` ignore are ordinary ones.
     parameters = {
         name: parameter

@@ -1,8 +1,8 @@
-"""Chunks: loading processes fetch a stream ahead, and batches of any size are cut from it.
+"""Chunks: loading processes prefetch a stream of samples, from which batches of any size are cut.
 
-The order of a stream does not depend on plans, so that all that was fetched is used. As long as
-sizes stay, a chunk is just a batch, and goes out as it came; after a change some batches are put
-together from two chunks, until those that were fetched by the old size are used up.
+The order of a stream does not depend on plans, so all prefetched samples are used. While sizes stay
+the same, a chunk is exactly one batch. After a change, some batches are joined from two chunks,
+until the chunks of the old size are used up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from evenstep.pytorch.fetching import Key, Packing, Samples
 
 @dataclass
 class _Window:
-    """From where to where in the stream samples are asked for, and not yet used."""
+    """The range of the stream that is requested and not yet used."""
 
     begin: int = 0
     end: int = 0
@@ -28,7 +28,7 @@ class _Window:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Samples that have come: still packed, or one by one."""
+    """Fetched samples: still packed, or one by one."""
 
     count: int
     packed: Any
@@ -36,7 +36,7 @@ class _Piece:
 
 
 class Chunks:
-    """Hands out the next so many samples of a stream as a batch."""
+    """Returns the next samples of a stream as batches of any size."""
 
     def __init__(
         self,
@@ -47,10 +47,10 @@ class Chunks:
         num_workers: int,
         loading: Mapping[str, Any],
     ) -> None:
-        """`size` is asked for the size of batches to fetch for."""
+        """`size` returns the batch size to prefetch for."""
         self._samples, self._stream, self._packing = Samples(dataset, None), stream, packing
         self._window = _Window()
-        # Made in any case, for the same complaints about settings as from a stock loader.
+        # Made in any case, for the same errors about settings as from a stock loader.
         self._loading: DataLoader[Any] = DataLoader(
             self._samples,
             batch_sampler=_Ahead(stream, self._window, size),
@@ -63,7 +63,7 @@ class Chunks:
         self._pieces: deque[_Piece] = deque()
 
     def take(self, begin: int, end: int) -> Any:
-        """Return the batch of samples of the stream; at best, those that follow the last ones."""
+        """Return the samples of a range of the stream; fastest if it follows the last one."""
         if not self._fetches:
             return self.borrow(begin, end)
         if self._packs is None or begin != self._window.begin:
@@ -81,11 +81,11 @@ class Chunks:
         return self._packing.collate(self._cut(wanted))
 
     def borrow(self, begin: int, end: int) -> Any:
-        """Return a batch that is fetched here and now, and leaves what was fetched ahead alone."""
+        """Return a batch that is fetched in this process, and keep the prefetched samples."""
         return self._packing.collate(self._samples.__getitems__(self._stream.keys(begin, end)))
 
     def _cut(self, wanted: int) -> list[Any]:
-        """Return the first so many samples of what has come, and keep the others."""
+        """Return the first `wanted` fetched samples, and keep the others."""
         taken: list[Any] = []
         while len(taken) < wanted:
             piece = self._pieces.popleft()
@@ -102,7 +102,7 @@ class Chunks:
 
 @dataclass(frozen=True)
 class _Pack:
-    """Packs samples in the loading process, and says how many they are."""
+    """Packs samples in the loading process, with their number."""
 
     packing: Packing
 

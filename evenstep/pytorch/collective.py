@@ -1,4 +1,4 @@
-"""The workers of a process group, as they meet."""
+"""The collective of a process group."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from evenstep.pytorch.inflight import InflightTensors
 
 
 class ProcessGroupCollective:
-    """Lets the workers of a group that can exchange CPU tensors tell each other numbers."""
+    """Exchanges numbers between the workers of a group that supports CPU tensors."""
 
-    def __init__(self, group: dist.ProcessGroup, handed: InflightTensors) -> None:
+    def __init__(self, group: dist.ProcessGroup, inflight: InflightTensors) -> None:
         self.group = group
-        self.handed = handed
+        self.inflight = inflight
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
 
@@ -22,20 +22,20 @@ class ProcessGroupCollective:
         """Return the rows of all workers: each fills its own in zeros, and they are summed."""
         rows = torch.zeros(self.num_workers, len(row), dtype=torch.float64)
         rows[self.worker] = torch.from_numpy(row)
-        dist.all_reduce(self.handed.watch(rows), group=self.group)
-        told: Floats = rows.numpy()
-        return told
+        dist.all_reduce(self.inflight.watch(rows), group=self.group)
+        gathered: Floats = rows.numpy()
+        return gathered
 
     def of_first(self, numbers: Ints) -> Ints:
-        """Return the numbers that worker 0 has; those of the others are as many."""
-        told = torch.from_numpy(numbers.copy())
-        dist.broadcast(self.handed.watch(told), dist.get_global_rank(self.group, 0), self.group)
-        first: Ints = told.numpy()
+        """Return the numbers of worker 0; all workers must pass the same length."""
+        sent = torch.from_numpy(numbers.copy())
+        dist.broadcast(self.inflight.watch(sent), dist.get_global_rank(self.group, 0), self.group)
+        first: Ints = sent.numpy()
         return first
 
 
-def meeting_of(group: dist.ProcessGroup) -> ProcessGroupCollective:
-    """Return the workers of a group, on a further one where it cannot exchange CPU tensors."""
+def collective_of(group: dist.ProcessGroup) -> ProcessGroupCollective:
+    """Return the collective of a group, through a second group if it has no CPU tensors."""
     return ProcessGroupCollective(_side_group(group), InflightTensors())
 
 

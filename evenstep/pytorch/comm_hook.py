@@ -1,8 +1,8 @@
-"""Hooking: how a DDP model comes to have a gradient exchange of ours, and keeps it.
+"""Registers a gradient exchange as the communication hook of a DDP model.
 
-DDP keeps its communication hook on the C++ side, where no garbage collector looks: a hook that led
-back to its model would keep both in memory for good. So the hook finds its exchange weakly, and it
-is the model itself, in plain sight, that keeps it alive.
+DDP keeps its hook in C++, where the garbage collector does not see it: a hook with a reference to
+its model would keep both in memory for ever. So the hook has a weak reference to the exchange, and
+an attribute of the model keeps the exchange alive.
 """
 
 # Annotations stay objects in this file: DDP inspects those of a hook.
@@ -17,7 +17,7 @@ from evenstep.pytorch.checks import MARK
 
 
 class Exchanging(Protocol):
-    """Exchanges one bucket of gradients after the other."""
+    """Exchanges the gradients of a model, one bucket after the other."""
 
     def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]: ...
 
@@ -33,7 +33,7 @@ class _Kept:
 
 
 def register(model: DistributedDataParallel, exchanging: Exchanging) -> None:
-    """Let all gradients of a model go through an exchange, for as long as the model lives."""
+    """Send all gradients of a model through an exchange, for the lifetime of the model."""
     found = weakref.ref(exchanging)
 
     def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:

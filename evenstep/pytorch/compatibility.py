@@ -1,8 +1,8 @@
-"""Compatibility: what in a model or in torch's settings does not go with changing batch sizes.
+"""Features of models and of torch that conflict with changing batch sizes.
 
-`torch.compile` takes every size that it meets for the only one. Before each forward pass we say of
-those inputs that have an entry for each sample that this number changes. A single sample remains a
-case of its own, which is compiled once.
+`torch.compile` assumes that sizes do not change. So, before each forward pass, the first dimension
+of all inputs with one entry per sample is marked as dynamic. A batch of one sample is compiled
+separately, once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def warn_of_new_sizes(model: nn.Module, granularity: int, device: torch.device) 
     advice = "Balancer(..., granularity=8) has fewer sizes to come across"
     if device.type == "cuda" and torch.backends.cudnn.benchmark:
         warnings.warn(
-            "torch.backends.cudnn.benchmark is on, which tries out algorithms anew for every new "
+            "torch.backends.cudnn.benchmark is on, which tries out algorithms again for every new "
             f"batch size: turn it off, or {advice}",
             stacklevel=3,
         )
@@ -51,7 +51,7 @@ def warn_of_new_sizes(model: nn.Module, granularity: int, device: torch.device) 
 
 
 def _records_graphs(module: nn.Module) -> bool:
-    """Whether it was compiled with mode='reduce-overhead' or an option to the same end."""
+    """Whether it was compiled with mode='reduce-overhead' or an equivalent option."""
     config = getattr(module, "get_compiler_config", None)
     return bool(config is not None and (config() or {}).get("triton.cudagraphs"))
 
@@ -62,7 +62,7 @@ def without_compiler(model: Any) -> Any:
 
 
 def mark_batches(model: DistributedDataParallel, batch_size: Callable[[], int]) -> None:
-    """Say of the inputs of every forward pass that the number of their samples changes."""
+    """Mark the number of samples as dynamic in the inputs of every forward pass."""
     mark = torch._dynamo.maybe_mark_dynamic
 
     def on_forward(module: torch.nn.Module, inputs: Any, named: Any) -> None:

@@ -1,4 +1,4 @@
-"""Counting: samples that are unequal work, and batches that are balanced by it."""
+"""Counts of samples (tokens, pixels), by which batches are balanced instead of samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evenstep.pytorch.fetching import Key
 
 
 class Counts:
-    """The count of every sample of a data set: its tokens, its pixels."""
+    """The count of every sample of a data set, such as its tokens."""
 
     def __init__(self, counts: ArrayLike) -> None:
         self._given = np.asarray(counts)
@@ -25,7 +25,7 @@ class Counts:
         self._counts: Ints = self._given.astype(np.int64) if whole else np.zeros(0, dtype=np.int64)
 
     def __repr__(self) -> str:
-        """What tells counts apart between processes."""
+        """A short description, to compare counts between processes."""
         crc = zlib.crc32(np.ascontiguousarray(self._given).tobytes())
         return f"{self._given.dtype} of shape {self._given.shape} with checksum {crc:08x}"
 
@@ -53,12 +53,12 @@ class Counts:
         return samples[owners == worker], np.bincount(owners, minlength=len(sizes))
 
     def size_of(self, keys: list[Key]) -> float:
-        """Return how many average samples of the data set these samples are."""
+        """Return the work of these samples, in average samples of the data set."""
         return float(self._counts[[index for _, index in keys]].sum() / self._counts.mean())
 
 
 def check_policy(policy: Policy[Any]) -> None:
-    """Raise InvalidSetting for a policy that waits for sizes to be exactly as planned."""
+    """Raise InvalidSetting for a policy that needs batch sizes to be exactly as planned."""
     if "stepwise" in short_form(policy):
         raise InvalidSetting(
             "the policy must not be stepwise where the loader has counts: it judges a move when "

@@ -1,4 +1,4 @@
-"""The loop of a DDP model: what it needs of the model, its device and its process group."""
+"""Makes the loop of a DDP model, from the model, its device and its process group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.checks import check_hook, check_model
-from evenstep.pytorch.collective import ProcessGroupCollective, meeting_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
 from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes, without_compiler
 from evenstep.pytorch.exchange import UserHook
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
@@ -31,11 +31,11 @@ def make_ddp_loop(
     comm_hook: UserHook | None,
     options: Options,
 ) -> tuple[Loop, ProcessGroupCollective]:
-    """Return the loop of this worker, and the workers of the model; all workers must call it."""
+    """Return the loop and the collective of this worker; all workers must call it."""
     model = without_compiler(given)
     check_model(model)
     device = next(model.parameters()).device
-    meeting = meeting_of(model.process_group)
+    collective = collective_of(model.process_group)
     mode = options.get("mode", "balanced")
 
     def check() -> None:
@@ -45,10 +45,10 @@ def make_ddp_loop(
 
     options["timer"] = options.get("timer") or make_timer(device)
     loop = make_loop(
-        meeting, total, framework="ddp", device=device.type, device_name=_name_of(device),
+        collective, total, framework="ddp", device=device.type, device_name=_name_of(device),
         min_trainable=2 if has_batch_norm(model) else 1, lag=1 if device.type == "cuda" else 0,
         micro_batches=micro_batches, straggler=straggler,
-        # A static graph rebuilds its buckets, and waits for others meanwhile, one later.
+        # A static graph rebuilds its buckets one iteration later, which waits for the others.
         rebuilds=int(model.static_graph),
         common={
             "device": device.type,
@@ -56,16 +56,16 @@ def make_ddp_loop(
             "checkpoint": checkpoint is not None,
         },
         check=check, column=ExtraColumn(),
-        restart=None if checkpoint is None else Restart(checkpoint, meeting).without,
+        restart=None if checkpoint is None else Restart(checkpoint, collective).without,
         **options,
     )  # fmt: skip
     if mode == "balanced":
         warn_of_new_sizes(given, loop.settings.granularity, device)
-    return loop, meeting
+    return loop, collective
 
 
 def _name_of(device: torch.device) -> str:
-    """Return what the device is called, so that its worker is found again after a restart."""
+    """Return the name of a device, by which its worker is identified after a restart."""
     if device.type != "cuda":
         return device.type
     return f"cuda-{torch.cuda.get_device_properties(device).uuid}"

@@ -1,8 +1,8 @@
-"""Diagnostics: what torch has on this machine, and a trial of balanced training.
+"""Diagnostics: the backends and devices of torch, and a short test of balanced training.
 
-`python -m evenstep.pytorch.diagnostics` prints what torch has, as a line of JSON. With the name of
-a file, under torchrun, it trains a small model twice, plain and balanced, for a moment, and writes
-the result to the file; the last worker is slowed down on purpose.
+`python -m evenstep.pytorch.diagnostics` prints backends and devices as a line of JSON. With the
+name of a file, under torchrun, it trains a small model briefly, plain and balanced, and writes the
+result to the file; the last worker is slowed down on purpose.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from evenstep.pytorch.balancer import Balancer
 TOTAL = 32
 ITERATIONS = 12
 _SECONDS = 0.001
-"""That the slow worker takes longer for each sample."""
+"""Extra seconds per sample of the slow worker."""
 
 
 def train_for_a_moment(result_file: str) -> None:
-    """Train a small model plain and balanced, under torchrun, and write what came out."""
+    """Train a small model plain and balanced, under torchrun, and write the result."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     plain, _ = _train("off")
@@ -68,7 +68,7 @@ def _slow_down(module: nn.Module, inputs: Any) -> None:
 
 
 def facts() -> dict[str, Any]:
-    """Return backends of process groups, and devices; `cuda` says why there are none."""
+    """Return backends of process groups, and devices; `cuda` is the reason if there are none."""
     available = dist.is_available()
     backends = {
         name: available and bool(getattr(dist, f"is_{name}_available")())

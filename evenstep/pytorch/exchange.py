@@ -1,10 +1,10 @@
-"""The gradient exchange: weighted gradients, with the reports riding along.
+"""The gradient exchange: weighted gradients, together with the reports.
 
 A DDP communication hook. Every bucket is multiplied by ``x_i / X`` and summed over the workers,
-which gives the gradient of the joined batch. The last bucket of an iteration carries the workers'
-reports behind its gradients, so that they cost no second barrier; where a hook of the user owns the
-all-reduce, or the bucket's dtype cannot carry them, a small all-reduce of their own goes with it.
-Where losses were weighed by counts, their counts travel with the reports, and weigh in place of x.
+which gives the gradient of the joined batch. The last bucket of an iteration also carries the
+reports of the workers, so that they need no second barrier. If a hook of the user does the
+all-reduce, or the dtype of the bucket cannot hold reports, they have a small all-reduce of their
+own. If losses were weighed by counts, the counts travel with the reports, and replace x as weights.
 """
 
 from __future__ import annotations
@@ -29,37 +29,36 @@ UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.
 
 _CARRIERS = (torch.float32, torch.float64)
 
-
 Rows = NDArray[np.float32]
 Arrived = Callable[[Callable[[], Rows]], None]
-"""Is given, once they are there, how to read the rows of all workers."""
+"""Called when the rows of all workers have arrived, with a function that reads them."""
 
 
 class GradientExchange:
     """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
 
-    `share` is what the gradients of the coming exchange are computed on. `ready` is called when an
-    iteration's last gradients are; it returns this worker's row, and what to call when everybody's
-    rows have arrived; or None where there is nothing to report. A row has `width` numbers.
+    `share` returns the batches of the next exchange. `ready` is called when the last gradients of
+    an iteration are ready; it returns this worker's row and the function to call when the rows of
+    all workers have arrived, or None if there is no report. A row has `width` numbers.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
-        weighing: LossWeights,
+        loss_weights: LossWeights,
         share: Callable[[], Share],
         ready: Callable[[], tuple[Row, Arrived] | None],
-        handed: InflightTensors,
+        inflight: InflightTensors,
         user_hook: UserHook | None = None,
         width: int = WIDTH,
     ) -> None:
         self._group = group
         self._num_workers = dist.get_world_size(group)
         self._worker = dist.get_rank(group)
-        self._weighing = weighing
+        self._loss_weights = loss_weights
         self.share = share
         self._ready = ready
-        self._handed = handed
+        self._inflight = inflight
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._width = width
@@ -68,10 +67,10 @@ class GradientExchange:
 
     def hook(self, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Exchange one bucket; called by DDP as soon as its gradients are ready."""
-        # First of all, so that what follows does not count as this worker's own work.
+        # First, so that the rest does not count as this worker's own work.
         last = self._ready() if bucket.is_last() else None
         exchanged = self._exchange(bucket, last)
-        return self._weighing.divided(exchanged, bucket, self._newest_counts, self._handed)
+        return self._loss_weights.divided(exchanged, bucket, self._newest_counts, self._inflight)
 
     def _exchange(
         self, bucket: GradBucket, last: tuple[Row, Arrived] | None
@@ -83,10 +82,10 @@ class GradientExchange:
         if last is not None and buffer.dtype in _CARRIERS:
             return self._carry(buffer, *last)
         summed = self._sum(self._weigh(buffer, self._weight()), lambda: buffer)
-        return summed if last is None else self._beside(summed, buffer.device, *last)
+        return summed if last is None else self._with_rows(summed, buffer.device, *last)
 
     def _arrive(self, rows: torch.Tensor, arrived: Arrived) -> None:
-        """Copy the rows of an exchange to the host, and say how to read them there."""
+        """Copy the rows of an exchange to the host, and pass on how to read them."""
         self._newest = rows
         if rows.device.type != "cuda":
             copy, copied = rows.clone(), None
@@ -105,12 +104,12 @@ class GradientExchange:
         arrived(read)
 
     def _weight(self) -> float:
-        """Return ``x_i / X``; a plain mean for gradients that came from no batch of ours.
+        """Return ``x_i / X``; ``1 / n`` for gradients that came from no batch of a loader.
 
-        What was weighed by counts has its weight already.
+        Losses that were weighed by counts have their weight already.
         """
-        if self._weighing.count is not None:
-            return 1.0 if self._weighing.count else 0.0
+        if self._loss_weights.count is not None:
+            return 1.0 if self._loss_weights.count else 0.0
         share = self.share()
         if share.total:
             return share.weight
@@ -118,35 +117,35 @@ class GradientExchange:
             self._has_warned = True
             warnings.warn(
                 "gradients came from no batch of the balancer's loader, and are averaged as plain "
-                "DDP does; train on balancer.loader(...), and hand a further model that trains on "
+                "DDP does; train on balancer.loader(...), and pass a further model that trains on "
                 "the same batches to balancer.include(...)",
                 stacklevel=2,
             )
         return 1 / self._num_workers
 
     def _weigh(self, buffer: torch.Tensor, weight: float) -> torch.Tensor:
-        """Multiply in place; what has no weight is left out, be it not a number."""
+        """Multiply in place; a weight of 0 also removes NaN."""
         return buffer.mul_(weight) if weight else buffer.zero_()
 
     def _sum(
         self, tensor: torch.Tensor, result: Callable[[], torch.Tensor]
     ) -> torch.futures.Future[torch.Tensor]:
-        """Sum a tensor in place over the workers; the future gives `result()` afterwards."""
-        # A view, of which the process group is the only one to know.
-        view = self._handed.watch(tensor.view(-1))
+        """Sum a tensor in place over the workers; the future then returns `result()`."""
+        # A view that only the process group holds, to see when it is released.
+        view = self._inflight.watch(tensor.view(-1))
         work = dist.all_reduce(view, group=self._group, async_op=True)
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
 
         def arrived(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            done.value()  # Raises what went wrong.
+            done.value()  # Raises the error of the exchange, if any.
             return result()
 
-        return future.then(self._handed.watch(arrived))
+        return future.then(self._inflight.watch(arrived))
 
     def _carry(
         self, buffer: torch.Tensor, row: Row, arrived: Arrived
     ) -> torch.futures.Future[torch.Tensor]:
-        """Weigh the gradients into a tensor that has room for the rows behind them."""
+        """Weigh the gradients into a tensor with space for the rows at its end."""
         length = buffer.numel()
         carrier = self._carrier_for(buffer)
         weight = self._weight()
@@ -165,20 +164,22 @@ class GradientExchange:
     def _with_user_hook(
         self, user_hook: UserHook, bucket: GradBucket, last: tuple[Row, Arrived] | None
     ) -> torch.futures.Future[torch.Tensor]:
-        """Let the user's hook average what was weighed by ``n x_i / X``."""
+        """Weigh the gradients by ``n x_i / X``, and let the hook of the user average them."""
         state, hook = user_hook
         self._weigh(bucket.buffer(), self._num_workers * self._weight())
         exchanged = hook(state, bucket)
-        return exchanged if last is None else self._beside(exchanged, bucket.buffer().device, *last)
+        return (
+            exchanged if last is None else self._with_rows(exchanged, bucket.buffer().device, *last)
+        )
 
-    def _beside(
+    def _with_rows(
         self,
         exchanged: torch.futures.Future[torch.Tensor],
         device: torch.device,
         row: Row,
         arrived: Arrived,
     ) -> torch.futures.Future[torch.Tensor]:
-        """Sum the rows in an all-reduce of their own, beside that of the gradients."""
+        """Sum the rows in a separate all-reduce, in parallel to that of the gradients."""
         rows = torch.empty(self._num_workers * self._full_width, device=device)
         self._write(row, rows)
         summed = self._sum(rows, lambda: rows)
@@ -187,28 +188,28 @@ class GradientExchange:
             self._arrive(rows, arrived)
             return exchanged.value()
 
-        return torch.futures.collect_all([exchanged, summed]).then(self._handed.watch(both))
+        return torch.futures.collect_all([exchanged, summed]).then(self._inflight.watch(both))
 
     def _write(self, row: Row, rows: torch.Tensor) -> None:
         rows.zero_()
-        written = np.concatenate((row, self._weighing.slot()))
+        written = np.concatenate((row, self._loss_weights.slot()))
         self._rows(rows)[self._worker] = torch.from_numpy(written)
 
     def _newest_counts(self) -> torch.Tensor:
-        """Return the counts of all workers, where the gradients are."""
+        """Return the counts of all workers, on the device of the gradients."""
         return self._rows(self._newest)[:, self._width :]
 
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the rows one below the other."""
+        """Return the rows as a matrix."""
         return rows.view(self._num_workers, self._full_width)
 
     @property
     def _full_width(self) -> int:
-        """Numbers that travel for each worker: its row, and its counts."""
+        """Numbers exchanged per worker: its row, and its counts."""
         return self._width + COUNT_WIDTH
 
     def _carrier_for(self, buffer: torch.Tensor) -> torch.Tensor:
-        """Return a tensor for the bucket and the rows; buckets are rebuilt once at the start."""
+        """Return a tensor for the bucket and the rows; DDP rebuilds buckets once at the start."""
         length = buffer.numel() + self._num_workers * self._full_width
         old = self._carrier
         if (old.numel(), old.dtype, old.device) != (length, buffer.dtype, buffer.device):

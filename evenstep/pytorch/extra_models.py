@@ -1,7 +1,7 @@
-"""Fellow models: further DDP models that train on the batches of one balancer.
+"""Extra models: further DDP models that train on the batches of one balancer.
 
-The two halves of a GAN share one loop. One of them has the balancer; the gradients of the other are
-weighed by the same batches, and waiting in its exchange is not counted as work of the first.
+The two models of a GAN share one loop. One of them has the balancer; the gradients of the other are
+weighed by the same batches, and the wait in its exchange does not count as work.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from evenstep.pytorch.loss_weights import LossWeights
 
 
 def check_extra_model(
-    model: DistributedDataParallel, leader: DistributedDataParallel, minimum: int
+    model: DistributedDataParallel, first: DistributedDataParallel, minimum: int
 ) -> None:
     """Raise InvalidSetting unless a model can train on the batches of another one's balancer."""
     check_model(model)
-    ours, theirs = (dist.get_process_group_ranks(m.process_group) for m in (leader, model))
+    ours, theirs = (dist.get_process_group_ranks(m.process_group) for m in (first, model))
     if ours != theirs:
         raise InvalidSetting(
             f"a further model must be on the workers of the first, {ours}, got {theirs}"
@@ -40,21 +40,21 @@ def check_extra_model(
 
 
 class ExtraModel:
-    """Weighs the gradients of a further model as `leader` does those of the first."""
+    """Weighs the gradients of a further model by the batches of the first."""
 
     def __init__(
         self,
         model: DistributedDataParallel,
-        leader: GradientExchange,
+        exchange: GradientExchange,
         timer: Timer,
-        handed: InflightTensors,
+        inflight: InflightTensors,
         comm_hook: UserHook | None,
     ) -> None:
         check_hook(comm_hook)
         self.model = model
         self._timer = timer
         self._exchange = GradientExchange(
-            model.process_group, LossWeights(1), leader.share, self._ready, handed, comm_hook
+            model.process_group, LossWeights(1), exchange.share, self._ready, inflight, comm_hook
         )
         stop_broadcasting(model)
         register(model, self)
@@ -64,33 +64,33 @@ class ExtraModel:
         return self._exchange.hook(bucket)
 
     def _ready(self) -> None:
-        """Stop the clock while the backward pass waits for the others."""
+        """Pause the timer while the backward pass waits for the others."""
         self._timer.pause()
-        # DDP waits in a callback of its own at the end of the pass, and asks for that after this;
-        # what a callback asks for comes last of all.
+        # DDP waits in a callback at the end of the pass, which it queues after this one. A
+        # callback that is queued by a callback runs after all of them.
         queue = torch.autograd.Variable._execution_engine.queue_callback
         queue(lambda: queue(self._timer.resume))
 
 
 class ExtraModels:
-    """The further models of a balancer; the first one leads."""
+    """The further models of a balancer."""
 
     def __init__(
         self,
         first: DistributedDataParallel,
-        leader: GradientExchange,
+        exchange: GradientExchange,
         timer: Timer,
-        handed: InflightTensors,
+        inflight: InflightTensors,
     ) -> None:
         self._first = first
-        self._leader = leader
+        self._first_exchange = exchange
         self._timer = timer
-        self._handed = handed
-        self._fellows: list[ExtraModel] = []
+        self._inflight = inflight
+        self._extra_models: list[ExtraModel] = []
 
     @property
     def models(self) -> list[DistributedDataParallel]:
-        return [fellow.model for fellow in self._fellows]
+        return [extra.model for extra in self._extra_models]
 
     def add(
         self,
@@ -99,12 +99,14 @@ class ExtraModels:
         minimum: int,
         mode: str,
     ) -> None:
-        """Weigh the gradients of a further model, too."""
+        """Weigh the gradients of a further model."""
         check_extra_model(model, self._first, minimum)
         check_normalisation(model, mode)
-        self._fellows.append(ExtraModel(model, self._leader, self._timer, self._handed, comm_hook))
+        self._extra_models.append(
+            ExtraModel(model, self._first_exchange, self._timer, self._inflight, comm_hook)
+        )
 
     def require_none(self, what: str) -> None:
-        """Raise InvalidSetting, saying what goes with one model, where there are further ones."""
-        if self._fellows:
-            raise InvalidSetting(f"{what}, got {len(self._fellows)} further ones")
+        """Raise InvalidSetting, for a feature that takes one model, if there are further ones."""
+        if self._extra_models:
+            raise InvalidSetting(f"{what}, got {len(self._extra_models)} further ones")

@@ -1,4 +1,4 @@
-"""Fetching samples: by key, seeded if wanted, and in a form that can be taken apart again."""
+"""Fetches samples by key, optionally seeded, in a form that can be split into samples."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ Key = tuple[int, int]
 
 
 class Samples(Dataset[Any]):
-    """A map-style data set asked by key; with a seed, each sample has randomness of its own.
+    """A map-style data set that is read by key; with a seed, each sample is seeded separately.
 
-    Random augmentation then depends on (seed, epoch, sample) and not on who processes the sample
-    with whom.
+    Random augmentation then depends on (seed, epoch, sample), and not on the worker or the batch.
     """
 
     def __init__(self, dataset: Dataset[Any], seed: int | None) -> None:
@@ -49,7 +48,7 @@ def _get_all(dataset: Any, indices: list[int]) -> list[Any]:
 
 @contextmanager
 def seeded_randomness(seed: int) -> Iterator[None]:
-    """Seed Python's, numpy's and torch's randomness, and put it back afterwards."""
+    """Seed the random states of Python, numpy and torch, and restore them afterwards."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=[]):
         random.seed(seed)
@@ -63,11 +62,11 @@ def seeded_randomness(seed: int) -> Iterator[None]:
 
 
 class Packing:
-    """How fetched samples come from a loading process, so that single ones can be picked.
+    """Packs fetched samples in a loading process, so that single ones can be picked.
 
-    With the default collation the process collates, and a sample is a slice of the result: what is
-    used as it came costs nothing more than with a stock loader. Otherwise samples come one by one
-    and are collated here.
+    With the default collation the loading process collates, and a sample is a slice of the result;
+    a whole batch then costs no more than with a stock loader. With a custom collation, samples come
+    one by one and are collated in the main process.
     """
 
     def __init__(self, collate_fn: Callable[[list[Any]], Any] | None) -> None:
@@ -75,20 +74,20 @@ class Packing:
         self._packs = self.collate is default_collate
 
     def pack(self, samples: list[Any]) -> Any:
-        """Prepare fetched samples for the way; runs in the loading process."""
+        """Prepare fetched samples for the transfer; runs in the loading process."""
         return self.collate(samples) if self._packs and samples else samples
 
     def take_all(self, packed: Any) -> Any:
-        """Return the batch of all samples as they came."""
+        """Return all samples as a batch."""
         return packed if self._packs else self.collate(packed)
 
     def pick(self, packed: Any, count: int) -> list[Any]:
-        """Return the samples, so many, one by one."""
+        """Return the samples one by one; `count` is their number."""
         return _samples_of(packed, count) if self._packs else list(packed)
 
 
 def _samples_of(batch: Any, count: int) -> list[Any]:
-    """Take a batch apart that the default collation made.
+    """Split a batch that the default collation made into samples.
 
     >>> _samples_of({"x": torch.arange(2), "name": ["a", "b"]}, 2)
     [{'x': tensor(0), 'name': 'a'}, {'x': tensor(1), 'name': 'b'}]

@@ -1,7 +1,7 @@
-"""The gradients of a DDP model: computed in pieces that fit, weighed, kept or exchanged.
+"""The gradients of a DDP model: computed in pieces if needed, weighed, accumulated, exchanged.
 
-Hooks on the model watch its passes. The last bucket of gradients ends the iteration of the loop,
-and this worker's report rides on it.
+Hooks on the model observe its passes. The last bucket of gradients ends the iteration of the loop,
+and carries the report of this worker.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from evenstep.training.report_rows import Row
 
 
 class Gradients:
-    """Lets the gradients of a model, and of further ones, be those of the joined batch."""
+    """Makes the gradients of a model, and of extra models, those of the joined batch."""
 
     def __init__(
         self,
         model: DistributedDataParallel,
         loop: Loop,
-        handed: InflightTensors,
+        inflight: InflightTensors,
         comm_hook: UserHook | None,
     ) -> None:
         self._model = model
         self._loop = loop
-        self._handed = handed
+        self._inflight = inflight
         device = next(model.parameters()).device
         self._limit = BatchLimit(loop.cap, loop.min_trainable, peak_memory(device))
-        self._weighing = LossWeights(loop.total)
+        self._loss_weights = LossWeights(loop.total)
         self._micro_batches = MicroBatches(
-            model, self._limit, self._weighing, loop.settings.micro_batches, loop.timer.spoil
+            model, self._limit, self._loss_weights, loop.settings.micro_batches, loop.timer.spoil
         )
         self._exchange = GradientExchange(
-            model.process_group, self._weighing, lambda: loop.share, self._ready, handed,
+            model.process_group, self._loss_weights, lambda: loop.share, self._ready, inflight,
             comm_hook, loop.row_width,
         )  # fmt: skip
         self._accumulation = AccumulationWatch(model, lambda: loop.now, self._on_accumulated)
-        self._fellows = ExtraModels(model, self._exchange, loop.timer, handed)
+        self._extra_models = ExtraModels(model, self._exchange, loop.timer, inflight)
         stop_broadcasting(model)
         model.module.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
         if loop.settings.mode == "balanced":
@@ -60,8 +60,8 @@ class Gradients:
         register(model, self._exchange)
 
     def backward(self, loss_of: LossOf, batch: tuple[Any, ...]) -> torch.Tensor:
-        """Run forward and backward passes of a batch, in pieces where memory demands it."""
-        self._fellows.require_none(
+        """Run forward and backward passes of a batch, in pieces if memory is short."""
+        self._extra_models.require_none(
             "balancer.backward goes with one model, as the passes of a further one would be "
             "exchanged piece by piece"
         )
@@ -74,8 +74,8 @@ class Gradients:
         now = self._loop.now
         now.is_guarded = True
         if now.is_benched:
-            # Its samples are borrowed, and weigh nothing.
-            self._weighing.skip()
+            # Its samples are borrowed, and have weight 0.
+            self._loss_weights.skip()
             loss = torch.zeros(())
         else:
             with self._accumulation.muted():
@@ -87,15 +87,15 @@ class Gradients:
         return loss
 
     def weigh(self, loss: torch.Tensor, count: float | torch.Tensor) -> torch.Tensor:
-        """Return the loss to call backward on, where it is a mean over `count` tokens or pixels."""
-        self._fellows.require_none(
+        """Return the loss to call backward on, if it is a mean over `count` tokens or pixels."""
+        self._extra_models.require_none(
             "losses can be weighed by counts where the loop trains one model"
         )
         self._loop.now.batch.require_samples()
-        return self._weighing.weigh(loss, self.counted(count))
+        return self._loss_weights.weigh(loss, self.counted(count))
 
     def counted(self, count: float | torch.Tensor) -> float:
-        """Return a count of this batch: 0 where its samples are borrowed."""
+        """Return the count of this batch: 0 if its samples are borrowed."""
         number = as_count(count)
         return 0.0 if self._loop.now.is_benched else number
 
@@ -103,7 +103,7 @@ class Gradients:
         """Weigh the gradients of a further model that trains on the same batches."""
         model = without_compiler(model)
         settings = self._loop.settings
-        self._fellows.add(model, comm_hook, settings.minimum, settings.mode)
+        self._extra_models.add(model, comm_hook, settings.minimum, settings.mode)
         if has_batch_norm(model):
             self._loop.require_min_trainable(2)
 
@@ -111,14 +111,14 @@ class Gradients:
         """Average the buffers of all models, weighted by batch sizes; all workers must call it."""
         weight = gradient_weight(self._loop.batch_size, self._loop.total)
         with self._loop.away():
-            for model in (self._model, *self._fellows.models):
-                average_buffers(model.module, weight, model.process_group, self._handed)
+            for model in (self._model, *self._extra_models.models):
+                average_buffers(model.module, weight, model.process_group, self._inflight)
 
     def restart(self, cap: int | None) -> None:
-        """Begin again, with the cap of this worker that a checkpoint has, if it has one."""
+        """Begin again after a checkpoint, with its cap of this worker, if there is one."""
         if cap is not None:
             self._limit.expect(cap)
-        self._weighing.forget()
+        self._loss_weights.forget()
 
     def _ready(self) -> tuple[Row, Arrived]:
         """End the iteration's own work, and return this worker's row."""
@@ -128,12 +128,12 @@ class Gradients:
         return loop.report(used), partial(loop.arrive, done)
 
     def _on_accumulated(self) -> None:
-        """Keep what was done for a later exchange: a backward pass under no_sync has ended."""
-        self._weighing.end_pass()
+        """Accumulate the gradients of a backward pass under no_sync."""
+        self._loss_weights.end_pass()
         self._loop.keep()
 
     def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
-        """Let an evaluation before the backward pass not count as work of the iteration."""
+        """Pause the timer during an evaluation before the backward pass."""
         if model.training or torch.is_grad_enabled():
             self._loop.timer.resume()
         else:

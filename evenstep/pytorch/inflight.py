@@ -1,10 +1,10 @@
-"""What the threads of a process group still hold of Python's, and waiting until they let go of it.
+"""Waits until the threads of a process group have released their Python objects.
 
-A thread of gloo lets go of a tensor or a callback a moment after whoever waits for it went on, and
-needs the interpreter for that. When it comes for it while the interpreter is already shutting
-down, the process ends with SIGABRT, after a training that went well. And when it has come for it
-while the process forks, as a loader does that starts loading processes, Python before 3.12 leaves
-a lock of its own taken in the child, which then hangs within fork, and the loader waits for it.
+A thread of gloo releases a tensor or a callback shortly after the exchange has completed, and needs
+the interpreter lock for that. If the interpreter is already shutting down, the process ends with
+SIGABRT, after a successful training. If the process forks at this moment, as a loader does to start
+loading processes, Python before 3.12 leaves an internal lock taken in the child, which then hangs
+in fork while the loader waits for it.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from typing import Any, TypeVar
 Thing = TypeVar("Thing")
 
 _PATIENCE = 5.0
-"""Seconds to wait at exit: an exchange that others left unfinished is held for much longer."""
+"""Seconds to wait at exit: an exchange that others left unfinished takes much longer."""
 _BEFORE_FORK = 0.05
-"""Seconds to wait before a fork: what a loop holds itself is not let go of."""
+"""Seconds to wait before a fork: objects that the loop itself holds are not released."""
 _MOMENT = 0.002
-"""Seconds in which a thread that has let go of everything is done with the interpreter."""
+"""Seconds within which a thread that has released its objects releases the interpreter."""
 
-_everybody: weakref.WeakSet[InflightTensors] = weakref.WeakSet()
+_all: weakref.WeakSet[InflightTensors] = weakref.WeakSet()
 
 
 class InflightTensors:
-    """Watches what was handed to a process group, and holds nothing of it itself."""
+    """Tracks objects passed to a process group, by weak references."""
 
     def __init__(self) -> None:
         self._watched: deque[weakref.ref[Any]] = deque()
         atexit.register(self._wait_at_exit)
-        _everybody.add(self)
+        _all.add(self)
         _wait_before_forks()
 
     def watch(self, thing: Thing) -> Thing:
-        """Return a tensor or a callback that is about to be handed to a process group."""
+        """Track a tensor or a callback before it is passed to a process group, and return it."""
         while self._watched and self._watched[0]() is None:
             self._watched.popleft()
         self._watched.append(weakref.ref(thing))
         return thing
 
     def wait(self, patience: float = _PATIENCE) -> bool:
-        """Wait until nothing is held any more; return whether that is so."""
+        """Wait until all objects are released; return whether they are."""
         deadline = time.monotonic() + patience
         while any(watched() is not None for watched in self._watched):
             if time.monotonic() > deadline:
@@ -62,18 +62,18 @@ class InflightTensors:
 
 @cache
 def _wait_before_forks() -> None:
-    """Let whoever forks wait, from now on, until the threads of process groups are through."""
+    """Make every later fork wait until the threads of process groups are done."""
     if sys.version_info < (3, 12):
         os.register_at_fork(before=_before_fork)
 
 
 def _before_fork() -> None:
     deadline = time.monotonic() + _BEFORE_FORK
-    for handed in list(_everybody):
-        handed.wait(max(0.0, deadline - time.monotonic()))
+    for inflight in list(_all):
+        inflight.wait(max(0.0, deadline - time.monotonic()))
     _let_others_through()
 
 
 def _let_others_through() -> None:
-    """Give way to threads with what others have handed over, which nobody watches."""
+    """Give time to threads that hold objects which are not tracked."""
     time.sleep(_MOMENT)

@@ -1,8 +1,8 @@
-"""The loader: this worker's batches, each exactly as large as the plan of its iteration says.
+"""The loader: batches of this worker, each of exactly the planned size.
 
-Loading processes fetch ahead what the plan of today would need tomorrow. When the plan has changed
-by then, the main process fetches the few samples that are missing and drops those that became
-somebody else's: a new size takes effect in the next iteration, however deep the prefetching.
+Loading processes prefetch by the newest plan. If the plan changes before a batch is used, the main
+process fetches the missing samples and drops those that another worker processes now. So a new size
+takes effect in the next iteration, with any depth of prefetching.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class BalancedLoader(ThroughEpochs):
     def __init__(
         self,
         loop: Loop,
-        meeting: ProcessGroupCollective,
+        collective: ProcessGroupCollective,
         ended: Callable[[], None],
         dataset: Dataset[Any],
         *,
@@ -49,9 +49,9 @@ class BalancedLoader(ThroughEpochs):
         check_loading(loading)
         self._loop = loop
         self._ended = ended
-        """Is called at the end of an epoch that was trained on."""
+        """Called at the end of each epoch that was used for training."""
         self.dataset = dataset
-        self._order = Order(dataset, sampler, shuffle, seed, meeting)
+        self._order = Order(dataset, sampler, shuffle, seed, collective)
         self._packing = Packing(collate_fn)
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._samples = Samples(dataset, seed if seed_samples else None)
@@ -70,7 +70,7 @@ class BalancedLoader(ThroughEpochs):
             self._order.num_samples, loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
         self._under_way: UnderWay | None = None
-        """The epoch that was begun last, until its end."""
+        """The running epoch."""
         self._dealing = Dealing(loop, self.epochs, self._counts)
         self._ahead = Ahead(self._dealing)
         self._loading: DataLoader[Any] | None = None
@@ -83,30 +83,30 @@ class BalancedLoader(ThroughEpochs):
                 **loading,
             )
         elif loading:
-            # The same complaints about settings as from a stock loader.
+            # For the same errors about settings as from a stock loader.
             DataLoader(self._samples, batch_sampler=self._ahead, **loading)
 
     @property
     def num_samples(self) -> int:
-        """How many samples an epoch has."""
+        """The number of samples of an epoch."""
         return self.epochs.num_samples
 
     @property
     def batch_size(self) -> int:
-        """This worker's batch size of the moment."""
+        """This worker's current batch size."""
         return self._loop.batch_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, and with it the order; without it, epochs count themselves.
+        """Choose the epoch, and with it the order; by default, each epoch follows the last one.
 
-        An epoch that a checkpoint was made in goes on where it was made.
+        The epoch of a restored checkpoint continues at its position.
         """
         self._settle()
         self.epochs.set_epoch(epoch)
 
     @property
     def sampler(self) -> BalancedLoader:
-        """What a stock loop calls `loader.sampler.set_epoch` of: the loader itself."""
+        """The loader itself, for loops that call `loader.sampler.set_epoch`."""
         return self
 
     def __iter__(self) -> Iterator[Any]:
@@ -126,21 +126,21 @@ class BalancedLoader(ThroughEpochs):
                 keys = keys_of(dealt)
                 batch = self._batch(keys, fetched)
                 size = None if self._counts is None else self._counts.size_of(keys)
-                loop.has_batch(dealt.sizes, dealt.place, size)
-                # Before the batch is out: a checkpoint made in the loop's body comes after it.
+                loop.has_batch(dealt.sizes, dealt.position, size)
+                # Before yield, as a checkpoint in the body of the loop comes after this batch.
                 epochs.position = position + 1
                 yield pin(batch) if self._pin_memory else batch
         finally:
             loop.resume(before, iteration)
-        # Not after an evaluation, which a worker may well do alone.
+        # Not after an evaluation, which a worker may do alone.
         if under_way.has_trained(loop.iteration):
             self._ended()
         epochs.epoch, epochs.position, self._under_way = under_way.epoch + 1, 0, None
 
     def _settle(self) -> None:
-        """Be done with an epoch that was left early.
+        """End an epoch that was left early.
 
-        The next one follows; unless nothing was trained on, as when somebody looks at a batch.
+        The next epoch follows, unless nothing was trained on, as in a look at one batch.
         """
         if self._under_way is None:
             return
@@ -151,9 +151,9 @@ class BalancedLoader(ThroughEpochs):
         self._under_way = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where in which epoch the loader is, for a checkpoint.
+        """Return the position of the loader, for a checkpoint.
 
-        With a sampler, the order of the epoch is part of it.
+        With a sampler, it includes the order of the epoch.
         """
         state: dict[str, Any] = dict(super().state_dict())
         sampled = self._order.sampled(self.epochs.epoch)
@@ -162,10 +162,10 @@ class BalancedLoader(ThroughEpochs):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made, also with another number of workers.
+        """Continue from a checkpoint, also with another number of workers.
 
-        What remains of the epoch is dealt out to the workers that are there. Seed and total must be
-        the same, and in mid-epoch the number of samples.
+        The rest of the epoch is dealt out to the current workers. Seed and total must be the same,
+        and in mid-epoch the number of samples, too.
         """
         super().load_state_dict(state)
         self._under_way = None

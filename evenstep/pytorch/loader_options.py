@@ -1,4 +1,4 @@
-"""What a user may set for a loader: the settings of a DataLoader, and those of ours."""
+"""The options of loaders: those of a DataLoader, and our own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LoadingOptions(TypedDict, total=False):
-    """Settings of a DataLoader, as far as they are not ours to choose."""
+    """Options that are passed on to a DataLoader."""
 
     collate_fn: Callable[[list[Any]], Any] | None
     num_workers: int
@@ -32,31 +32,35 @@ class LoadingOptions(TypedDict, total=False):
 
 
 class LoaderOptions(LoadingOptions, total=False):
-    """Settings of `Balancer.loader`."""
+    """Options of `Balancer.loader` and `ShardedBalancer.loader`."""
 
     shuffle: bool
     sampler: Iterable[int] | None
+    """The order of the whole data set, in place of `shuffle`; only that of worker 0 is used."""
     drop_last: bool
+    """Whether to leave out the last iteration of an epoch if it is smaller than the others."""
     seed: int
     seed_samples: bool
-    """Whether each sample has randomness of its own, whichever worker processes it."""
+    """Whether augmentation depends only on (seed, epoch, sample), and not on the worker."""
     counts: ArrayLike | None
-    """The work of each sample, such as its tokens, where samples are unequal work."""
+    """The work of each sample, such as its number of tokens."""
 
 
 class LocalLoaderOptions(LoadingOptions, total=False):
-    """Settings of `Balancer.local_loader`."""
+    """Options of `Balancer.local_loader`."""
 
     rule: MigrationRule | None
     """When samples migrate between the workers' partitions."""
     serving: Serving | None
+    """How the agents that move samples listen; it goes with a rule."""
     importance: bool
+    """Whether gradients are weighted by the sizes of partitions instead of batch sizes."""
     shuffle: bool
     seed: int
 
 
 def check_loading(settings: Mapping[str, Any]) -> None:
-    """Refuse those settings of a DataLoader that are ours to choose."""
+    """Raise InvalidSetting for settings of a DataLoader that the balancer chooses."""
     for name in ("batch_size", "batch_sampler"):
         if name in settings:
             raise InvalidSetting(

@@ -1,4 +1,4 @@
-"""The carrier of migrations under training: agents of all workers, and a process per migration."""
+"""Carries out migrations during training: agents of all workers, a process per migration."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.manager.access import is_loopback, parse_address
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.background_processes import AgentProcess, MigrationProcess, Serving
-from evenstep.training.collective import Collective, tell
+from evenstep.training.collective import Collective, gather_values
 
 _PATIENCE = 15.0
-"""Seconds without progress at the start, where all workers wait."""
+"""Seconds without progress at the start, while all workers wait."""
 
 
 class AgentCarrier:
-    """Moves samples between the partitions of agents, in a process of its own for each time."""
+    """Moves samples between the partitions of agents, in a process per migration."""
 
     def __init__(self, agents: list[str], serving: Serving, seed: int) -> None:
         self._agents, self._serving, self._seed = agents, serving, seed
         self._migration: MigrationProcess | None = None
 
     def begin(self, sizes: Ints, number: int) -> None:
-        """Begin to make partitions as large as these sizes."""
+        """Start a migration to partitions of these sizes."""
         self.close()
         settings = self._serving.migration(self._agents, sizes.tolist(), self._seed + number)
         self._migration = MigrationProcess(settings)
@@ -35,18 +35,18 @@ class AgentCarrier:
         return None if self._migration is None else self._migration.outcome
 
     def close(self) -> None:
-        """Stop a running migration where it is."""
+        """Stop a running migration."""
         migration, self._migration = self._migration, None
         if migration is not None:
             migration.close()
 
 
 def start_agents(
-    folder: Path, serving: Serving, meeting: Collective
+    folder: Path, serving: Serving, collective: Collective
 ) -> tuple[AgentProcess, list[str]]:
-    """Start this worker's agent, and return the addresses of all workers'; all must call it.
+    """Start this worker's agent, and return the addresses of all agents; all must call it.
 
-    Hand-overs that an earlier training left open are finished before any worker continues.
+    Hand-overs that an earlier training left open are finished first.
     """
     agent, problem = None, ""
     try:
@@ -55,11 +55,13 @@ def start_agents(
         problem = str(error)
     try:
         mine = (socket.gethostname(), agent.address if agent else "", problem)
-        told = tell(meeting, mine)
-        hosts, addresses, problems = map(list, zip(*told, strict=True))
+        gathered = gather_values(collective, mine)
+        hosts, addresses, problems = map(list, zip(*gathered, strict=True))
         _raise_first(problems)
         _check_reachable(hosts, addresses)
-        _raise_first(tell(meeting, _finish(addresses, serving) if meeting.worker == 0 else ""))
+        _raise_first(
+            gather_values(collective, _finish(addresses, serving) if collective.worker == 0 else "")
+        )
     except BaseException:
         if agent is not None:
             agent.close()
@@ -86,7 +88,7 @@ def _check_reachable(hosts: list[str], addresses: list[str]) -> None:
 
 
 def _finish(addresses: list[str], serving: Serving) -> str:
-    """Finish what an earlier training has begun; return the problem, if there is one."""
+    """Finish the hand-overs of an earlier training; return the problem, if there is one."""
     from evenstep.partitions.agents.driver import Migration
     from evenstep.partitions.agents.migration_run import remote_agents
 
@@ -98,7 +100,7 @@ def _finish(addresses: list[str], serving: Serving) -> str:
     except (EvenstepError, OSError) as error:
         return str(error)
     if in_transit:
-        # Nobody would read them, and they might turn up somewhere in mid-training.
+        # No worker would read them, and they might arrive during the training.
         unfinished.append(
             f"samples must be in a partition before training begins, got {', '.join(in_transit)} "
             "on their way (migrate with the partitions of all, or with --lost, ends that)"

@@ -1,9 +1,9 @@
-"""The loader over a local partition: batches as large as the plan says, of this worker's samples.
+"""The loader of a local partition: batches of the planned size, from this worker's own samples.
 
-A partition has no end: its samples come traversal after traversal, each once in every one of them,
-and a batch may be the end of one and the beginning of the next. What all workers have consumed
-follows from the plans, so that every worker knows the traversal counts of all. When samples have
-migrated, all workers begin to read their new partitions at the same iteration boundary.
+The samples of a partition are read in traversals, each sample once per traversal; a batch may span
+the end of one and the beginning of the next. The plans determine how many samples each worker has
+consumed, so that every worker knows the traversal counts of all. After a migration, all workers
+begin to read their new partitions at the same iteration boundary.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader_options import LocalLoaderOptions, check_loading
 from evenstep.pytorch.local_carrier import AgentCarrier, start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
-from evenstep.pytorch.local_source import Everybody, LocalSource, Snapshot, Source, read_and_tell
-from evenstep.training.collective import Collective, require_agreement, tell
-from evenstep.training.epochs import check_place
+from evenstep.pytorch.local_source import AllSamples, LocalSource, Snapshot, Source, read_all
+from evenstep.training.collective import Collective, gather_values, require_agreement
+from evenstep.training.epochs import check_position
 from evenstep.training.loop import Loop
 
 
 @dataclass(frozen=True, eq=False)
 class _Begun:
-    """How things stood when an epoch was begun, to go back to if nothing is trained on."""
+    """The state at the beginning of an epoch, restored if nothing is trained on."""
 
     position: int
     iteration: int
@@ -46,7 +46,7 @@ class _Begun:
 
 
 class LocalLoader:
-    """Iterates over batches of one worker's own samples; made by `Balancer.local_loader`."""
+    """Iterates over batches of this worker's own samples; made by `Balancer.local_loader`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LocalLoader:
         ended: Callable[[], None],
         source: LocalSource,
         snapshot: Snapshot,
-        everybody: Everybody,
+        all_samples: AllSamples,
         migration: LocalMigration | None = None,
         *,
         importance: bool = False,
@@ -72,39 +72,39 @@ class LocalLoader:
         self._pin_memory = pin_memory and torch.cuda.is_available()
         self._num_workers, self._loading = num_workers, loading
         self._migration = migration
-        self._samples = everybody.samples
-        self._reading = ReadingPosition.of(everybody.sizes, everybody.digests)
+        self._samples = all_samples.samples
+        self._reading = ReadingPosition.of(all_samples.sizes, all_samples.digests)
         self._epoch = self._position = 0
         self._begun: _Begun | None = None
         self._open(snapshot)
 
     def __len__(self) -> int:
-        """The number of iterations of an epoch, in which as many samples are used as all have."""
+        """The number of iterations of an epoch, which uses as many samples as all workers have."""
         return num_iterations(int(self.sizes.sum()), self._loop.total)
 
     @property
     def partition(self) -> Any:
-        """What this worker reads its samples from now."""
+        """The partition or data set that this worker reads now."""
         return self._snapshot.dataset
 
     @property
     def sizes(self) -> Ints:
-        """How many samples each worker has now."""
+        """The current number of samples of each worker."""
         return self._reading.sizes
 
     @property
     def traversals(self) -> Traversals:
-        """How often workers have gone through their partitions, since those last changed."""
+        """How often workers have traversed their partitions since the last change of these."""
         return self._reading.traversals
 
     @property
     def num_migrations(self) -> int:
-        """How many migrations were begun."""
+        """The number of migrations that were begun."""
         return 0 if self._migration is None else self._migration.number
 
     @property
     def batch_size(self) -> int:
-        """This worker's batch size of the moment."""
+        """This worker's current batch size."""
         return self._loop.batch_size
 
     def __iter__(self) -> Iterator[Any]:
@@ -117,14 +117,14 @@ class LocalLoader:
         try:
             for position in range(self._position, len(self)):
                 iteration = loop.begin()
-                self._meet(iteration.number)
+                self._migrate(iteration.number)
                 sizes = iteration.plan.sizes
                 batch = self._next(int(sizes[loop.worker]))
                 consumed = int(self._reading.consumed.sum())
-                place = (self._epoch, position, self.num_migrations, consumed)
+                at = (self._epoch, position, self.num_migrations, consumed)
                 counted = counted_samples(self.sizes, sizes) if self._importance else None
-                loop.has_batch(sizes, place, importance=counted)
-                # Before the batch is out: a checkpoint made in the loop's body comes after it.
+                loop.has_batch(sizes, at, importance=counted)
+                # Before yield, as a checkpoint in the body of the loop comes after this batch.
                 self._count(sizes)
                 self._position = position + 1
                 yield pin(batch) if self._pin_memory else batch
@@ -135,7 +135,7 @@ class LocalLoader:
         self._epoch, self._position, self._begun = self._epoch + 1, 0, None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where all workers are in their partitions, for a checkpoint; it fits all."""
+        """Return the positions of all workers, for a checkpoint."""
         rule = None if self._migration is None else saved(self._migration.state)
         return {
             "epoch": self._epoch,
@@ -146,12 +146,12 @@ class LocalLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made.
+        """Continue from a checkpoint.
 
-        Where partitions are not those of then, as samples have moved since or workers are others,
-        all begin a traversal of what they have, in an order that was not used yet.
+        If partitions have changed since, as samples have moved or workers are others, all workers
+        begin a new traversal of their samples, in an order that was not used yet.
         """
-        check_place(state, {"seed": self._seed})
+        check_position(state, {"seed": self._seed})
         then, now = ReadingPosition.restored(state["reading"]), self._reading
         same = then.has(now.sizes, now.digests)
         self._reading = then if same else then.restart(now.sizes, now.digests)
@@ -174,7 +174,7 @@ class LocalLoader:
         )
 
     def _next(self, size: int) -> Any:
-        """Return the next so many samples; as few as can be run, borrowed, for a size of 0."""
+        """Return the next `size` samples; for a size of 0, a smallest batch of borrowed ones."""
         begin = int(self._reading.consumed[self._loop.worker])
         if size == 0:
             return self._chunks.borrow(begin, begin + self._loop.min_trainable)
@@ -185,8 +185,8 @@ class LocalLoader:
         if self._migration is not None:
             self._migration.observe(sizes)
 
-    def _meet(self, iteration: int) -> None:
-        """End a migration that is over on all workers, and begin one that is due."""
+    def _migrate(self, iteration: int) -> None:
+        """End a migration that has finished, and begin one that is due."""
         migration = self._migration
         if migration is None:
             return
@@ -194,36 +194,36 @@ class LocalLoader:
             with self._loop.away():
                 self._loop.note(iteration, self._end(migration, migration.has_ended))
             if self._begun is not None:
-                # Others, who look at no batch, do not go back behind the end either.
+                # Not to go back before the end of a migration, as the other workers do not.
                 self._begun = replace(self._begun, rule=migration.state)
         begins = migration.begin_if_due()
         if begins is not None:
             self._loop.note(iteration, begins)
 
     def _end(self, migration: LocalMigration, is_over: bool) -> str:
-        """Change over to what the partitions have become, unless somebody cannot."""
+        """Switch to the new partitions, unless one of the workers cannot; return a note."""
         if not is_over:
             return migration.end(self.sizes, None, "partitions stay as they are for training")
-        snapshot, everybody = read_and_tell(self._source, self._loop.meeting)
-        problem = everybody.problem
-        if not problem and everybody.samples != self._samples:
+        snapshot, all_samples = read_all(self._source, self._loop.collective)
+        problem = all_samples.problem
+        if not problem and all_samples.samples != self._samples:
             problem = "partitions must hold the same samples as before, together"
         if problem or snapshot is None:
             return migration.end(self.sizes, None, f"training goes on with what it has, {problem}")
-        if not self._reading.has(everybody.sizes, everybody.digests):
-            self._reading = self._reading.restart(everybody.sizes, everybody.digests)
+        if not self._reading.has(all_samples.sizes, all_samples.digests):
+            self._reading = self._reading.restart(all_samples.sizes, all_samples.digests)
             self._open(snapshot)
-            # Loading processes start anew, and nothing was fetched ahead.
+            # Loading processes are restarted, and nothing is prefetched.
             self._loop.timer.spoil()
             if self._begun is not None:
-                # What was read of the old partitions cannot be gone back to.
+                # The position in the old partitions cannot be restored.
                 self._begun = replace(self._begun, reading=self._reading)
-        return migration.end(self.sizes, everybody.caps, "")
+        return migration.end(self.sizes, all_samples.caps, "")
 
     def _settle(self) -> None:
-        """Be done with an epoch that was left early: the next one goes on from there.
+        """End an epoch that was left early; the next one continues from there.
 
-        Unless nothing was trained on, as when somebody looks at a batch.
+        If nothing was trained on, as in a look at one batch, the epoch is begun again.
         """
         begun, self._begun = self._begun, None
         if begun is None:
@@ -245,18 +245,18 @@ def make_local_loader(
     source: Source,
     options: LocalLoaderOptions,
 ) -> LocalLoader:
-    """Return the loader of a worker's own samples; all workers must call it, with like settings."""
+    """Return the loader of a worker's own samples; all workers must call it."""
     loading: dict[str, Any] = dict(options)
     rule: MigrationRule | None = loading.pop("rule", None)
     serving: Serving | None = loading.pop("serving", None)
     local = LocalSource(source)
-    meeting = loop.meeting
-    _require_agreement(local, rule, loading, meeting)
-    _together(meeting, lambda: _check_serving(serving, rule))
+    collective = loop.collective
+    _require_agreement(local, rule, loading, collective)
+    _together(collective, lambda: _check_serving(serving, rule))
     if rule is None:
-        snapshot, everybody = _read(local, meeting)
+        snapshot, all_samples = _read(local, collective)
         return _together(
-            meeting, lambda: LocalLoader(loop, ended, local, snapshot, everybody, **loading)
+            collective, lambda: LocalLoader(loop, ended, local, snapshot, all_samples, **loading)
         )
     if local.folder is None:
         raise InvalidSetting(
@@ -264,18 +264,18 @@ def make_local_loader(
             f"got a rule for {type(source).__name__}"
         )
     serving = serving or Serving()
-    agent, addresses = start_agents(local.folder, serving, meeting)
+    agent, addresses = start_agents(local.folder, serving, collective)
     try:
-        snapshot, everybody = _read(local, meeting)
+        snapshot, all_samples = _read(local, collective)
         carrier = None
         if loop.worker == 0:
             carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
-        migration = LocalMigration(rule, everybody.sizes, everybody.caps, carrier, agent)
+        migration = LocalMigration(rule, all_samples.sizes, all_samples.caps, carrier, agent)
         loader = _together(
-            meeting,
-            lambda: LocalLoader(loop, ended, local, snapshot, everybody, migration, **loading),
+            collective,
+            lambda: LocalLoader(loop, ended, local, snapshot, all_samples, migration, **loading),
         )
-        assert loop.column is not None, "DDP has room for it"
+        assert loop.column is not None, "the loop of a DDP model has an extra column"
         loop.column.take(migration)
     except BaseException:
         agent.close()
@@ -287,9 +287,9 @@ def _require_agreement(
     local: LocalSource,
     rule: MigrationRule | None,
     loading: Mapping[str, Any],
-    meeting: Collective,
+    collective: Collective,
 ) -> None:
-    """Raise on all workers what is wrong on one, before anybody does something else."""
+    """Raise InvalidSetting on all workers unless their settings are the same."""
     require_agreement(
         {
             "rule": rule,
@@ -298,7 +298,7 @@ def _require_agreement(
             "shuffle": loading.get("shuffle", True),
             "seed": loading.get("seed", 0),
         },
-        meeting,
+        collective,
     )
     if not (rule is None or isinstance(rule, MigrationRule)):
         raise InvalidSetting(f"rule must be a MigrationRule or None, got {rule!r}")
@@ -311,30 +311,32 @@ def _check_serving(serving: Serving | None, rule: MigrationRule | None) -> None:
         raise InvalidSetting("serving goes with a rule, without which no samples migrate")
 
 
-def _together(meeting: Collective, make: Callable[[], Made]) -> Made:
-    """Return what was made, if all workers could make theirs; raise on all what is wrong on one."""
+def _together(collective: Collective, make: Callable[[], Made]) -> Made:
+    """Return the result of `make`; if it fails on one worker, raise on all of them."""
     made: list[Made] = []
     problem, cause = "", None
     try:
         made.append(make())
     except Exception as error:
         problem, cause = str(error) or repr(error), error
-    for worker, theirs in enumerate(tell(meeting, problem)):
+    for worker, theirs in enumerate(gather_values(collective, problem)):
         if theirs:
             raise InvalidSetting(f"worker {worker}: {theirs}") from cause
     return made[0]
 
 
-def _read(local: LocalSource, meeting: Collective) -> tuple[Any, Everybody]:
-    snapshot, everybody = read_and_tell(local, meeting)
-    if everybody.problem:
-        raise InvalidSetting(f"every worker must be able to read its samples; {everybody.problem}")
+def _read(local: LocalSource, collective: Collective) -> tuple[Any, AllSamples]:
+    snapshot, all_samples = read_all(local, collective)
+    if all_samples.problem:
+        raise InvalidSetting(
+            f"every worker must be able to read its samples; {all_samples.problem}"
+        )
     if local.folder is not None:
-        digest, count = Counter(everybody.digests.tolist()).most_common(1)[0]
+        digest, count = Counter(all_samples.digests.tolist()).most_common(1)[0]
         if count > 1:
-            first = everybody.digests.tolist().index(digest)
+            first = all_samples.digests.tolist().index(digest)
             raise InvalidSetting(
                 f"every worker must have a partition of its own, got that of worker {first} "
                 f"{count} times"
             )
-    return snapshot, everybody
+    return snapshot, all_samples

@@ -1,8 +1,9 @@
-"""Migration under training: when it begins, and when all workers change over.
+"""Migration during training: when it begins, and when all workers switch to their new partitions.
 
-Every worker asks the same rule about the same batch sizes, so all know when a migration begins.
-Worker 0 carries it out in a background process; once it is over, its number rides on the gradient
-exchange, and all workers change over at the boundary that follows. The sign says if it succeeded.
+Every worker applies the same rule to the same batch sizes, so all know when a migration begins.
+Worker 0 runs it in a background process. Once it has ended, the gradient exchange carries its
+number, and all workers switch at the next boundary. The sign of the number is negative if it
+failed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Carrier(Protocol):
     """Carries out migrations in the background; worker 0 has one."""
 
     def begin(self, sizes: Ints, number: int) -> None:
-        """Begin to make partitions as large as these sizes."""
+        """Start a migration to partitions of these sizes."""
         ...
 
     @property
@@ -34,12 +35,12 @@ class Carrier(Protocol):
         ...
 
     def close(self) -> None:
-        """End the background process."""
+        """Stop the background process."""
         ...
 
 
 class LocalMigration:
-    """Knows when samples are to move, and when they have; the user of the extra column."""
+    """Decides when samples move, and learns through the extra column when they have moved."""
 
     def __init__(
         self,
@@ -49,18 +50,18 @@ class LocalMigration:
         carrier: Carrier | None,
         agent: AgentProcess,
     ) -> None:
-        """`carrier` is worker 0's, `agent` that of this worker's partition."""
+        """Only worker 0 has a `carrier`; `agent` is that of this worker's partition."""
         self._rule, self._caps = rule, caps
         self._state = rule.init(sizes)
         self._carrier, self._agent = carrier, agent
         self.number = 0
-        """How many were begun so far."""
+        """The number of migrations begun so far."""
         self._under_way = False
         self._outcome: MigrationOutcome | None = None
-        self._heard = 0
+        self._received = 0
 
     def say(self) -> float:
-        """Return the number of the migration that is over, negative if nothing may have changed."""
+        """Return the number of the ended migration, negative if partitions cannot have changed."""
         if self._carrier is None or not self._under_way:
             return 0.0
         if self._outcome is None:
@@ -70,15 +71,15 @@ class LocalMigration:
         return float(self.number if self._outcome.is_over else -self.number)
 
     def hear(self, numbers: Floats) -> None:
-        """Take what worker 0 says."""
-        self._heard = int(numbers[0])
+        """Take the number of worker 0."""
+        self._received = int(numbers[0])
 
     def observe(self, batch_sizes: Ints) -> None:
-        """Take note of the batch sizes of an iteration."""
+        """Record the batch sizes of an iteration."""
         self._state = self._rule.observe(self._state, batch_sizes)
 
     def begin_if_due(self) -> str | None:
-        """Begin a migration if the rule asks for one, and return what to say about it."""
+        """Begin a migration if the rule asks for one, and return a note about it."""
         if self._under_way:
             return None
         plan, self._state = self._rule.decide(self._state, self._caps)
@@ -96,10 +97,10 @@ class LocalMigration:
 
     @property
     def has_ended(self) -> bool | None:
-        """Whether partitions may have changed, where a migration is over; None where none is."""
-        if not self._under_way or abs(self._heard) != self.number:
+        """Whether partitions may have changed in an ended migration; None if none has ended."""
+        if not self._under_way or abs(self._received) != self.number:
             return None
-        return self._heard > 0
+        return self._received > 0
 
     def end(self, sizes: Ints, caps: Ints | None, problem: str) -> str:
         """Restart counting from these partition sizes, and return a note about the end."""
@@ -120,27 +121,27 @@ class LocalMigration:
 
     @property
     def state(self) -> MigrationState:
-        """What the rule knows."""
+        """The state of the rule."""
         return self._state
 
     def go_back(self, state: MigrationState) -> None:
-        """Forget the iterations since a state, as they were not trained on."""
+        """Restore an earlier state, as the iterations since were not trained on."""
         self._state = state
 
     def close(self) -> None:
-        """End the background processes; the next training finishes an open migration."""
+        """Stop the background processes; the next training finishes an open migration."""
         if self._carrier is not None:
             self._carrier.close()
         self._agent.close()
 
 
 def saved(state: MigrationState) -> dict[str, Any]:
-    """Return what the rule knows in plain numbers, for a checkpoint."""
+    """Return the state of the rule in plain numbers, for a checkpoint."""
     arrays = {name: getattr(state, name).tolist() for name in ("recent", "last", "jitter")}
     return {**arrays, "consumed": state.traversals.consumed.tolist()}
 
 
 def restored(state: Mapping[str, Any], sizes: Ints) -> MigrationState:
-    """Return what `saved` wrote about partitions of these sizes."""
+    """Return the state of the rule from a checkpoint, for partitions of these sizes."""
     traversals = Traversals(sizes, frozen(state["consumed"]))
     return MigrationState(traversals, *(frozen(state[n]) for n in ("recent", "last", "jitter")))

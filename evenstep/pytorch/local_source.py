@@ -1,4 +1,4 @@
-"""A worker's own samples, and what all workers know of each other's."""
+"""A worker's own samples, and a description of the samples of all workers."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from evenstep.core import UNLIMITED, Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.store import Partition
 from evenstep.pytorch.order import count_samples
-from evenstep.training.collective import Collective, tell
+from evenstep.training.collective import Collective, gather_values
 
 Source = Any
-"""A partition, the folder of one, or a map-style data set that is this worker's own."""
+"""A partition, its folder, or a map-style data set of this worker."""
 
 
 class Snapshot(NamedTuple):
-    """A worker's samples as of one moment, to read from."""
+    """The samples of a worker at one moment."""
 
     dataset: Any
     size: int
     digest: int
     cap: int
-    """Samples that fit on its disk."""
+    """The number of samples that fit on its disk."""
 
 
 @dataclass(frozen=True, eq=False)
-class Everybody:
-    """What all workers say of their samples."""
+class AllSamples:
+    """The samples of all workers: their numbers, digests and caps."""
 
     sizes: Ints
     digests: Ints
     caps: Ints
     problem: str
-    """What the first worker that cannot read its samples says; nothing where all can."""
+    """The error of the first worker that cannot read its samples; empty if all can."""
 
     @property
     def samples(self) -> tuple[int, int]:
-        """What stays as it is, whoever has which sample: their number, and their digest."""
+        """The number and the digest of all samples, which a migration does not change."""
         return int(self.sizes.sum()), int(self.digests.sum())
 
 
@@ -51,11 +51,11 @@ class LocalSource:
         if isinstance(source, Partition):
             source = source.folder
         self.folder = Path(source).absolute() if isinstance(source, (str, Path)) else None
-        """Of the partition on disk, if it is one: what is in it may change."""
+        """The folder of a partition on disk, whose samples may change; else None."""
         self._dataset = source
 
     def read(self) -> Snapshot:
-        """Return what is there now."""
+        """Return the current samples."""
         if self.folder is None:
             return Snapshot(self._dataset, count_samples(self._dataset), 0, UNLIMITED)
         partition = Partition.open(self.folder)
@@ -65,10 +65,10 @@ class LocalSource:
         return Snapshot(partition, size, digest_of(partition.samples), cap)
 
 
-def read_and_tell(source: LocalSource, meeting: Collective) -> tuple[Snapshot | None, Everybody]:
-    """Read a worker's samples anew, and tell each other of them; all workers must call it.
+def read_all(source: LocalSource, collective: Collective) -> tuple[Snapshot | None, AllSamples]:
+    """Read this worker's samples again, and exchange descriptions; all workers must call it.
 
-    Nothing is raised that the others would not know of.
+    Errors are returned, not raised, so that all workers know of them.
     """
     snapshot, problem = None, ""
     try:
@@ -76,15 +76,15 @@ def read_and_tell(source: LocalSource, meeting: Collective) -> tuple[Snapshot | 
         if snapshot.size == 0:
             raise InvalidSetting("a partition must have samples, got none")
     except (OSError, ValueError) as error:
-        problem = f"worker {meeting.worker}: {error}"
+        problem = f"worker {collective.worker}: {error}"
     mine = (0, 0, 0, problem) if snapshot is None else (*snapshot[1:], problem)
-    sizes, digests, caps, problems = zip(*tell(meeting, mine), strict=True)
+    sizes, digests, caps, problems = zip(*gather_values(collective, mine), strict=True)
     first = next((problem for problem in problems if problem), "")
-    return snapshot, Everybody(as_ints(sizes), as_ints(digests), as_ints(caps), first)
+    return snapshot, AllSamples(as_ints(sizes), as_ints(digests), as_ints(caps), first)
 
 
 def digest_of(samples: Ints) -> int:
-    """Return a digest of sample numbers, in whatever order; digests of parts add up, modulo 2^64.
+    """Return a digest of sample numbers in any order; digests of parts add up, modulo 2^64.
 
     >>> digest_of(np.array([3, 5])) == digest_of(np.array([5, 3])) != digest_of(np.array([4, 4]))
     True

@@ -1,9 +1,9 @@
-"""Weighing: losses that are means over something else than samples, such as tokens or pixels.
+"""Weighs losses that are means over tokens or pixels instead of samples.
 
-The gradient of the joined batch is the sum of count times gradient, over the sum of all counts,
-which only the exchange knows. So a loss is multiplied by its own count when it is weighed, over X
-to keep numbers small; the counts travel beside the reports, behind the last gradients; and every
-bucket is divided by their sum as soon as that is there. Nobody waits for it before.
+The gradient of the joined batch is the sum of count times gradient, divided by the sum of all
+counts, which is known only after the exchange. So a loss is multiplied by its own count, over X to
+keep numbers small. The counts travel with the reports, after the last gradients, and every bucket
+is divided by their sum once that has arrived. No worker waits for it before.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class LossWeights:
         self._skips = self._is_skipped = False
         self._was_weighed: set[bool] = set()
         self.calls = 0
-        """How many losses were weighed so far."""
+        """The number of losses weighed so far."""
         self._divisor: torch.futures.Future[torch.Tensor] = torch.futures.Future()
 
     @property
     def count(self) -> float | None:
-        """What the gradients of the coming exchange are of; None where no loss was weighed."""
+        """The count of the gradients of the next exchange; None if no loss was weighed."""
         if self._is_weighed or True in self._was_weighed:
             return self._sum
-        # Without any sample, nobody can tell here whether the others weigh theirs.
+        # A worker without samples does not know whether the others weigh their losses.
         return 0.0 if self._is_skipped and not self._was_weighed else None
 
     def weigh(self, loss: torch.Tensor, count: float) -> torch.Tensor:
-        """Return a loss that weighs as much as its count says, which counts once it goes back."""
+        """Return the loss weighed by its count, which is added in the backward pass."""
         self.calls += 1
         weighed = loss * (count / self._total)
         if weighed.requires_grad:
@@ -55,32 +55,32 @@ class LossWeights:
         return weighed
 
     def skip(self) -> None:
-        """Count nothing for a worker without samples, whether the others weigh theirs or not."""
+        """Count nothing for a worker without samples, whether or not the others weigh."""
         self._skips = self._is_skipped = True
 
     @property
     def so_far(self) -> tuple[float, bool]:
-        """What was counted, to begin again from."""
+        """The state to restore with `begin_again`."""
         return self._sum, self._is_weighed
 
     def begin_again(self, so_far: tuple[float, bool]) -> None:
-        """Forget what was counted since then: its gradients are gone."""
+        """Restore an earlier state, as the gradients since were discarded."""
         self._sum, self._is_weighed = so_far
 
     def end_pass(self) -> None:
-        """Take note that a backward pass has ended, of a loss that was weighed or was not."""
+        """Record the end of a backward pass, whether or not its loss was weighed."""
         if self._is_weighed or not self._skips:
             self._was_weighed.add(self._is_weighed)
         self._is_weighed = self._skips = False
 
     def forget(self) -> None:
-        """Begin anew: what was counted has been exchanged, or never will be."""
+        """Reset all counts, after an exchange or a restart."""
         self._sum = 0.0
         self._is_weighed = self._skips = self._is_skipped = False
         self._was_weighed.clear()
 
     def slot(self) -> NDArray[np.float32]:
-        """Return what the others must know, when the last pass of an exchange ends."""
+        """Return the values to exchange, when the last pass before an exchange ends."""
         self.end_pass()
         if not self._was_weighed:
             return np.array([_SKIPPED, 0], dtype=np.float32)
@@ -95,9 +95,9 @@ class LossWeights:
         exchanged: torch.futures.Future[torch.Tensor],
         bucket: GradBucket,
         slots: Callable[[], torch.Tensor],
-        handed: InflightTensors,
+        inflight: InflightTensors,
     ) -> torch.futures.Future[torch.Tensor]:
-        """Divide a bucket by the sum of all counts, which comes with the last one's `slots`."""
+        """Divide a bucket by the sum of all counts, which the `slots` of the last bucket hold."""
         if self.count is None:
             if bucket.is_last():
                 self.forget()
@@ -107,14 +107,14 @@ class LossWeights:
         divisor = self._divisor
         if bucket.is_last():
             self.forget()
-            settle = handed.watch(lambda done: _settle(done, divisor, slots, self._total))
+            settle = inflight.watch(lambda done: _settle(done, divisor, slots, self._total))
             return exchanged.then(settle)
 
         def divide(both: torch.futures.Future[Any]) -> torch.Tensor:
-            both.value()  # Raises what went wrong.
+            both.value()  # Raises the error of the exchange, if any.
             return exchanged.value().div_(divisor.value())
 
-        return torch.futures.collect_all([exchanged, divisor]).then(handed.watch(divide))
+        return torch.futures.collect_all([exchanged, divisor]).then(inflight.watch(divide))
 
     def _add(self, count: float) -> None:
         self._sum += count
@@ -122,7 +122,7 @@ class LossWeights:
 
 
 def as_number(value: float | torch.Tensor) -> float:
-    """Return a number; a loss may be asked for its value before it goes back."""
+    """Return a value as a number; a tensor may still require a gradient."""
     return float(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
@@ -137,14 +137,13 @@ def as_count(count: float | torch.Tensor) -> float:
 def check_slots(slots: NDArray[np.float32]) -> None:
     """Raise PartlyWeighed unless all losses of an exchange were weighed, or none."""
     marks = slots[:, 0]
-    told = marks != _SKIPPED
     if (marks == _PARTLY).any():
         raise PartlyWeighed(
             "weigh must be called for all losses whose gradients are accumulated, or for none, "
             f"but worker {int(np.argmax(marks == _PARTLY))} called it for some of them"
         )
     unweighed = marks == _UNWEIGHED
-    weighed = told & ~unweighed
+    weighed = ~unweighed & (marks != _SKIPPED)
     if unweighed.any() and weighed.any():
         raise PartlyWeighed(
             "weigh must be called on all workers or on none in an iteration, but worker "
@@ -162,12 +161,12 @@ def _settle(
     slots: Callable[[], torch.Tensor],
     total: int,
 ) -> torch.Tensor:
-    """Make the divisor known to the other buckets, and divide the last one."""
+    """Set the divisor for the other buckets, and divide the last one."""
     try:
         summed = done.value()
         known = _divisor_of(slots(), total)
     except Exception as error:
-        # Or the other buckets would wait for ever.
+        # Otherwise the other buckets would wait for ever.
         divisor.set_exception(error)
         raise
     divisor.set_result(known)
@@ -175,7 +174,7 @@ def _settle(
 
 
 def _divisor_of(slots: torch.Tensor, total: int) -> torch.Tensor:
-    """Return the sum of all counts over X; 1 where nothing counts, as nothing is then divided."""
+    """Return the sum of all counts over X, or 1 if the sum is 0."""
     head, tail = slots.to(torch.float64).T
     counted = torch.where(head < 0, 0.0, head + tail).sum() / total
     return torch.where(counted > 0, counted, 1.0)

@@ -1,8 +1,8 @@
-"""Micro-batches: a batch beyond the memory of its worker, run in pieces.
+"""Micro-batches: runs a batch that exceeds the memory of its worker in pieces.
 
-The pieces' gradients are kept here, under `no_sync`, and exchanged in the end by a backward pass of
-nothing. So whatever goes wrong in a piece goes wrong before anything was sent: the same samples
-are run again in smaller pieces, while the others just wait, their collectives matched.
+The gradients of the pieces accumulate under `no_sync`, and an empty backward pass exchanges them at
+the end. So an error in a piece comes before any communication: the same samples are run again in
+smaller pieces while the other workers wait, and collective calls stay matched.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ class MicroBatches:
         self,
         model: DistributedDataParallel,
         limit: BatchLimit,
-        weighing: LossWeights,
+        loss_weights: LossWeights,
         may_exceed: bool,
         spoil: Callable[[], None],
     ) -> None:
         self._model = model
         self._limit = limit
-        self._weighing = weighing
+        self._loss_weights = loss_weights
         self._may_exceed = may_exceed
-        """Whether a plan may give this worker more than it can run in one piece."""
+        """Whether a plan may exceed what this worker can run in one piece."""
         self._spoil = spoil
-        """Says that the time of this iteration tells nothing about the worker's speed."""
+        """Marks the time of this iteration as unusable."""
         self._used: float | None = None
 
     def run(self, loss_of: LossOf, batch: tuple[Any, ...], samples: int) -> torch.Tensor:
-        """Leave the gradients of the batch's mean loss in the parameters; return that loss."""
+        """Compute the gradients of the mean loss over a batch, and return that loss."""
         samples = samples or _num_samples(batch)
         _check_batch(batch, samples)
-        before, counted = _Before(self._model), self._weighing.so_far
+        before, counted = _Before(self._model), self._loss_weights.so_far
         while True:
-            # As large as the pieces are, which is no more than the limit, if that can be.
+            # The actual size of the pieces, which is within the limit if possible.
             limit = min(self._limit.size, samples)
             size = min(
                 limit, max(e - b for b, e in _pieces(samples, limit, self._limit.min_trainable))
@@ -58,15 +58,15 @@ class MicroBatches:
             except Exception as error:
                 if not is_out_of_memory(error):
                     before.restore()
-                    self._weighing.begin_again(counted)
+                    self._loss_weights.begin_again(counted)
                     raise
                 failed = error.with_traceback(None)
             else:
                 self._used = self._limit.has_run(size)
                 return loss
-            # Out here, as what is being handled holds on to the tensors of the failed piece.
+            # Outside of `except`, where the error would keep the tensors of the failed piece.
             before.restore()
-            self._weighing.begin_again(counted)
+            self._loss_weights.begin_again(counted)
             self._spoil()
             _free_cache()
             try:
@@ -75,10 +75,10 @@ class MicroBatches:
                 raise hopeless from failed
 
     def readings(self, is_guarded: bool, samples: int) -> tuple[int | None, float | None]:
-        """Return what this worker can run, if that is limited, and the memory in use, if read.
+        """Return the largest batch, if it is limited, and the share of memory in use, if read.
 
-        That is of an iteration whose gradients came from here, or from a backward pass of the
-        user's own on so many samples.
+        The gradients of the iteration came from `run`, or from a backward pass of the user on this
+        number of samples.
         """
         if is_guarded:
             used, self._used = self._used, None
@@ -98,10 +98,10 @@ class MicroBatches:
         mean = torch.zeros(())
         with self._model.no_sync():
             for begin, end in _pieces(samples, size, self._limit.min_trainable):
-                weighed = self._weighing.calls
+                weighed = self._loss_weights.calls
                 loss = loss_of(*(_cut(part, samples, begin, end) for part in batch))
-                if self._weighing.calls == weighed:
-                    # Otherwise it weighs as much as was counted in it.
+                if self._loss_weights.calls == weighed:
+                    # A weighed loss has its weight already.
                     loss = (end - begin) / samples * loss
                 loss.backward()
                 mean = mean.to(loss) + loss.detach()
@@ -109,13 +109,13 @@ class MicroBatches:
 
 
 def exchange_kept(model: DistributedDataParallel) -> None:
-    """Exchange the gradients that were kept: a backward pass in which every gradient is zero."""
+    """Exchange accumulated gradients, by a backward pass in which every gradient is zero."""
     trained = [p for p in model.parameters() if p.requires_grad]
     if model.find_unused_parameters:
-        # Who is benched has none, but a backward pass needs something to begin from.
+        # A benched worker has no gradients, but a backward pass needs at least one parameter.
         trained = [p for p in trained if p.grad is not None] or trained[:1]
     nothing = torch.stack([p.reshape(-1)[:1].sum().float() for p in trained]).sum() * 0
-    # What a forward pass does: once, all workers agree on new buckets. Who is benched has had none.
+    # As in a forward pass, which a benched worker has not had: all workers rebuild buckets once.
     model.reducer._rebuild_buckets()
     model.reducer.prepare_for_forward()
     model.reducer.prepare_for_backward([nothing] if model.find_unused_parameters else [])
@@ -123,7 +123,7 @@ def exchange_kept(model: DistributedDataParallel) -> None:
 
 
 class _Before:
-    """Gradients and buffers as they were, to begin again from."""
+    """A copy of gradients and buffers, to restore after an error."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self._gradients = [
@@ -144,8 +144,7 @@ class _Before:
 
 
 def _pieces(samples: int, size: int, min_trainable: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of pieces of at most a size, as equal as can be, each of at least
-    `min_trainable`.
+    """Yield begin and end of nearly equal pieces, from `min_trainable` to `size` samples each.
 
     >>> list(_pieces(7, 3, 1))
     [(0, 2), (2, 4), (4, 7)]
@@ -156,7 +155,7 @@ def _pieces(samples: int, size: int, min_trainable: int) -> Iterator[tuple[int, 
 
 
 def _num_samples(batch: tuple[Any, ...]) -> int:
-    """Return the length of the first tensor of a batch that comes from no loader of ours."""
+    """Return the length of the first tensor of a batch."""
     for part in _leaves(batch):
         if isinstance(part, torch.Tensor) and part.dim() > 0:
             return len(part)
@@ -164,7 +163,7 @@ def _num_samples(batch: tuple[Any, ...]) -> int:
 
 
 def _check_batch(batch: tuple[Any, ...], samples: int) -> None:
-    """Raise InvalidSetting where nothing in a batch has an entry per sample."""
+    """Raise InvalidSetting if no part of a batch has an entry per sample."""
     if not any(_is_per_sample(part, samples) for part in batch):
         raise InvalidSetting(
             f"a batch must hold a tensor or a list with one entry for each of {samples} samples, "
@@ -193,9 +192,9 @@ def _leaves(part: Any) -> Iterator[Any]:
 
 
 def _cut(part: Any, samples: int, begin: int, end: int) -> Any:
-    """Return some of the samples of a part of a batch; what is not one per sample stays whole.
+    """Return the given samples of a part of a batch; values without samples stay whole.
 
-    A list as long as there are samples has one entry for each, unless a tensor in it has, too.
+    A list with as many entries as samples is cut, unless its elements have an entry per sample.
 
     >>> _cut({"x": torch.arange(4), "name": ["a", "b", "c", "d"], "epoch": 3}, 4, 1, 3)
     {'x': tensor([1, 2]), 'name': ['b', 'c'], 'epoch': 3}

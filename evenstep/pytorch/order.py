@@ -1,4 +1,4 @@
-"""The order of an epoch: shuffled by seed, as a sampler gives it, or as it is."""
+"""The order of an epoch: shuffled by a seed, given by a sampler, or that of the data set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evenstep.pytorch.collective import ProcessGroupCollective
 
 
 class Order:
-    """Gives the order of each epoch, the same on all workers of a group."""
+    """Provides the order of each epoch, which is the same on all workers."""
 
     def __init__(
         self,
@@ -23,17 +23,17 @@ class Order:
         sampler: Iterable[int] | None,
         shuffle: bool,
         seed: int,
-        meeting: ProcessGroupCollective,
+        collective: ProcessGroupCollective,
     ) -> None:
         self._sampler = sampler
         self._shuffle = shuffle
         self._seed = seed
-        self._meeting = meeting
+        self._collective = collective
         self._sampled: tuple[int, Ints] | None = None
         self.num_samples = count_samples(dataset, sampler)
 
     def of(self, epoch: int) -> Ints:
-        """Return the indices of an epoch's samples in their order; all workers must ask for it."""
+        """Return the indices of the samples of an epoch in order; all workers must call it."""
         if self._sampler is not None:
             return self._of_sampler(self._sampler, epoch)
         if self._shuffle:
@@ -41,23 +41,23 @@ class Order:
         return np.arange(self.num_samples)
 
     def sampled(self, epoch: int) -> Ints | None:
-        """Return what a sampler has given for this epoch, for a checkpoint."""
+        """Return the order that a sampler gave for this epoch, for a checkpoint."""
         if self._sampled is None or self._sampled[0] != epoch:
             return None
         return self._sampled[1]
 
     def restore(self, epoch: int, sampled: Ints | None) -> None:
-        """Take up what a sampler had given for this epoch."""
+        """Restore the order that a sampler gave for this epoch."""
         self._sampled = None if sampled is None else (epoch, sampled)
 
     def _of_sampler(self, sampler: Iterable[int], epoch: int) -> Ints:
-        """Return the order that worker 0's sampler gives: others' may be random in another way."""
+        """Return the order of worker 0's sampler, as samplers may be random."""
         if self._sampled is None or self._sampled[0] != epoch:
             indices = as_ints(np.full(self.num_samples, -1))
-            given = [int(i) for i in sampler] if self._meeting.worker == 0 else []
+            given = [int(i) for i in sampler] if self._collective.worker == 0 else []
             if len(given) == self.num_samples:
                 indices = as_ints(given)
-            indices = self._meeting.of_first(indices)
+            indices = self._collective.of_first(indices)
             if (indices < 0).any():
                 raise InvalidSetting(
                     f"the sampler must give as many samples as its length says, "
@@ -68,7 +68,7 @@ class Order:
 
 
 def count_samples(dataset: Any, sampler: Any = None) -> int:
-    """Return how many samples an epoch has; raise InvalidSetting where nobody can tell."""
+    """Return the number of samples of an epoch; raise InvalidSetting if it is unknown."""
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
         raise InvalidSetting(
             "the dataset must be map-style (with __getitem__ and __len__): a stream cannot be "

@@ -1,4 +1,4 @@
-"""Prefetching: loading processes fetch what the plan of today would need tomorrow."""
+"""Prefetching: loading processes fetch the samples of later iterations by the newest plan."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from evenstep.training.loop import Loop
 
 @dataclass(frozen=True, eq=False)
 class UnderWay:
-    """An epoch that has not come to its end."""
+    """A running epoch."""
 
     epoch: int
     order: Ints
     position: int
-    """Where it was begun."""
+    """The iteration of the epoch at which it was begun."""
     iteration: int
-    """Of the whole training."""
+    """The iteration of the training at which it was begun."""
 
     def has_trained(self, iteration: int) -> bool:
-        """Whether something was trained on before this iteration of the whole training."""
+        """Whether an iteration of it was trained on before this iteration of the training."""
         return iteration > self.iteration
 
 
 class Dealing:
-    """Deals out the samples of an epoch under way: by a plan, or by the newest one as a guess."""
+    """Deals out the samples of a running epoch, by a plan or, as a guess, by the newest plan."""
 
     def __init__(self, loop: Loop, epochs: Epochs, counts: Counts | None) -> None:
         self._loop = loop
@@ -50,31 +50,31 @@ class Dealing:
         """Return this worker's samples of an iteration, and the sizes of all workers."""
         loop = self._loop
         samples = slice_of(under_way.order, position, loop.total)
-        place = under_way.epoch, position
+        at = under_way.epoch, position
         return deal_slice(
-            samples, place, plan.sizes, loop.worker, loop.minimum, loop.min_trainable, self._divide
+            samples, at, plan.sizes, loop.worker, loop.minimum, loop.min_trainable, self._divide
         )
 
     def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
-        """Return what a coming iteration needs by the newest plan; None after the last one."""
+        """Return the keys of a later iteration by the newest plan; None after the last one."""
         if position >= len(self):
             return None
         return keys_of(self.deal(under_way, position, self._loop.newest_plan))
 
 
 class Ahead:
-    """The batch sampler of the loading processes; remembers what it had them fetch.
+    """The batch sampler of the loading processes; stores the keys that it had them fetch.
 
-    It does not know the loader: a loader that is not used any more must end its processes at once,
-    which it would not in a circle of references.
+    It has no reference to the loader: in a reference cycle, an unused loader would not end its
+    processes at once.
     """
 
     def __init__(self, dealing: Dealing) -> None:
         self._dealing = dealing
         self.under_way: UnderWay | None = None
-        """The epoch that the next pass is of."""
+        """The epoch of the next pass."""
         self.guesses: deque[list[Key]] = deque()
-        """Of the pass that was begun last."""
+        """The guessed keys of the last pass."""
 
     def __iter__(self) -> Iterator[list[Key]]:
         assert self.under_way is not None
@@ -94,7 +94,7 @@ class Ahead:
 
 
 class Fetched:
-    """What loading processes fetch in one pass, with the keys that they were asked for."""
+    """The samples that loading processes fetch in one pass, with their keys."""
 
     def __init__(self, loading: DataLoader[Any], ahead: Ahead, under_way: UnderWay) -> None:
         ahead.under_way = under_way
@@ -102,10 +102,10 @@ class Fetched:
         self._guesses = ahead.guesses
 
     def take(self) -> tuple[list[Key], Any]:
-        """Return the keys of the next iteration as they were guessed, and their samples."""
+        """Return the guessed keys of the next iteration, and their samples."""
         packed = next(self._packs)
         return self._guesses.popleft(), packed
 
 
 def keys_of(dealt: Dealt) -> list[Key]:
-    return [(dealt.place[0], index) for index in dealt.samples.tolist()]
+    return [(dealt.position[0], index) for index in dealt.samples.tolist()]

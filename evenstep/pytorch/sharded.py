@@ -1,26 +1,24 @@
 """The balancer of a model with `fully_shard` (FSDP2).
 
 FSDP2 averages gradients over the workers, so the loss is weighted instead of the gradients. Its
-passes wait for other workers in every layer, so batch processing times cannot be read off them:
+passes wait for other workers in every layer, so batch processing times cannot be measured in them:
 batch sizes come from fixed shares, or from a calibration before and between iterations.
 """
 
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from evenstep.core import Plan
 from evenstep.core.gradient_weight import gradient_weight
 from evenstep.core.short_form import require_whole
-from evenstep.errors import DivergedPlans, InvalidSetting
+from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Clock
 from evenstep.pytorch.buffers import average_buffers
 from evenstep.pytorch.calibration import (
@@ -34,11 +32,9 @@ from evenstep.pytorch.checks import MARK
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import LoaderOptions
 from evenstep.pytorch.loss_weights import as_number
-from evenstep.pytorch.sharded_loop import make_sharded_loop
+from evenstep.pytorch.sharded_loop import Trail, make_sharded_loop
 from evenstep.training.balancer_base import BalancerBase
-from evenstep.training.collective import Collective
 from evenstep.training.iteration import Iteration
-from evenstep.training.report_rows import digest
 from evenstep.training.settings import SizeOptions
 
 if TYPE_CHECKING:
@@ -49,8 +45,9 @@ class ShardedBalancer(BalancerBase):
     """Balances a model with `fully_shard` over its workers.
 
     `total` is X, the samples of all workers in one iteration. Batch sizes are even, or in
-    proportion to `shares`, until `calibrate`, by its `clock`, finds better ones. The loss of every
-    batch must go through `weigh` before its backward pass.
+    proportion to `shares`, until `calibrate`, which reads `clock`, finds better ones. They are
+    multiples of `granularity`; `evenstep.training.settings.SizeOptions` documents the other
+    options. The loss of every batch must go through `weigh` before its backward pass.
     """
 
     def __init__(
@@ -62,7 +59,7 @@ class ShardedBalancer(BalancerBase):
         clock: Clock = time.perf_counter,
         **options: Unpack[SizeOptions],
     ) -> None:
-        self._loop, self._plans, self._meeting, mesh = make_sharded_loop(
+        self._loop, self._plans, self._collective, mesh = make_sharded_loop(
             model, total, granularity, options
         )
         self._model = model
@@ -81,31 +78,33 @@ class ShardedBalancer(BalancerBase):
 
     @property
     def lines(self) -> tuple[FittedLine, ...]:
-        """Of each worker, what the last calibration found; empty without one."""
+        """The fitted line of each worker by the last calibration; empty without one."""
         return self._plans.lines
 
     def loader(self, dataset: Dataset[Any], **options: Unpack[LoaderOptions]) -> BalancedLoader:
-        """Return this worker's batches of a data set, in place of a sampler and a DataLoader.
+        """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
         Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
         `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
-        a loader that only one of them will use.
+        a loader that only one of them uses.
         """
-        return BalancedLoader(self._loop, self._meeting, self.average_buffers, dataset, **options)
+        return BalancedLoader(
+            self._loop, self._collective, self.average_buffers, dataset, **options
+        )
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the loss times ``n x_i / X``; it must be a mean over the batch handed out last.
+        """Return the loss times ``n x_i / X``; it must be a mean over the last batch.
 
         The mean of the workers' gradients is then the gradient of the joined batch.
         """
         if self._has_trained:
-            # A loop that has weighed its loss once does so always.
+            # A loop that has weighed one loss weighs all of them.
             self._watch.close()
         now = self._loop.now
         if not now.batch.total:
             raise InvalidSetting(
-                "a loss must be that of a batch which a loader of this balancer has handed out, "
-                "got one before the first batch"
+                "a loss must be that of a batch from a loader of this balancer, got one before the "
+                "first batch"
             )
         weighted = loss * gradient_weight(now.batch.samples, now.batch.total, self.num_workers)
         if weighted.requires_grad:
@@ -122,21 +121,21 @@ class ShardedBalancer(BalancerBase):
         sizes: Sequence[int] | None = None,
         repeats: int = 5,
     ) -> Plan:
-        """Time every worker's own passes, and return the plan by which they finish together.
+        """Time the passes of each worker, and return the plan with which all finish together.
 
-        `make_model` makes a replica of this worker's own, not sharded, on its device: the whole
-        model, or where memory is short a part that stands for it, as only proportions matter.
-        `loss_of(model, batch)` is what is timed, with its backward pass, at a half, one and one
-        and a half times the current batch size, or at `sizes`.
+        `make_model` makes a replica that is not sharded, on the device of this worker: the whole
+        model or, if memory is short, a representative part, as only proportions matter.
+        `loss_of(model, batch)` and its backward pass are timed at 0.5, 1 and 1.5 times the current
+        batch size, or at `sizes`.
 
         The plan holds from the next iteration on. All workers must call it, at the same time.
         """
         loop = self._loop
         loop.agree({"repeats": repeats})
-        self._trail.check(self._meeting)
+        self._trail.check(self._collective)
         require_whole("repeats", repeats)
         replica = UnshardedReplica(make_model, loss_of, dataset, collate_fn, self._clock)
-        lines = gather_lines(partial(self._measure, replica, sizes, repeats), self._meeting)
+        lines = gather_lines(partial(self._measure, replica, sizes, repeats), self._collective)
         planned = self._plans.sizes_by(lines)
         loop.agree({"calibrated sizes": planned.tolist()})
         upcoming = self.iteration if loop.now.is_done else self.iteration + 1
@@ -144,34 +143,34 @@ class ShardedBalancer(BalancerBase):
         return self._plans.plan
 
     def mean(self, value: float | torch.Tensor) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
+        """Return the mean over all samples of the iteration, given the mean over this batch.
 
-        Of the loss as it was before `weigh`. All workers must call it.
+        Pass the loss before `weigh`. All workers must call it.
         """
         return self._loop.mean(as_number(value))
 
     def average_buffers(self) -> None:
         """Average the buffers (BatchNorm's running statistics), weighted by batch sizes.
 
-        For evaluation and checkpoints in mid-epoch; a loader does it at the end of an epoch.
+        For evaluation and checkpoints in mid-epoch; loaders do it at the end of an epoch.
         All workers must call it, and must have trained on the same iterations.
         """
-        self._trail.check(self._meeting)
+        self._trail.check(self._collective)
         weight = gradient_weight(self.batch_size, self.total)
-        average_buffers(self._model, weight, self._group, self._meeting.handed)
+        average_buffers(self._model, weight, self._group, self._collective.inflight)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up the plan of a checkpoint of the same number of workers."""
+        """Restore the plan of a checkpoint of the same number of workers."""
         super().load_state_dict(state)
         self._trail = Trail()
 
     def close(self) -> None:
-        """Print the summary; done at exit by itself."""
+        """Print the summary; this also happens at exit."""
         self._watch.close()
         super().close()
 
     def _on_backward(self, iteration: Iteration, gradient: torch.Tensor) -> None:
-        """Count an iteration when its weighed loss goes backward."""
+        """Count an iteration in the backward pass of its weighed loss."""
         if not iteration.is_done:
             self._loop.stop(iteration)
             self._has_trained = True
@@ -188,34 +187,11 @@ class ShardedBalancer(BalancerBase):
         return replica.measure(sizes, repeats, self._device)
 
 
-class Trail:
-    """Hashes all iterations, for workers whose gradient exchange carries no digest."""
-
-    def __init__(self) -> None:
-        self._hash = 0
-
-    def add(self, iteration: Iteration) -> None:
-        """Take note of an iteration that was trained on."""
-        digested = digest(iteration.plan, iteration.place).to_bytes(4, "little")
-        self._hash = zlib.crc32(digested, self._hash)
-
-    def check(self, meeting: Collective) -> None:
-        """Raise DivergedPlans, on all workers, unless they all trained on the same iterations."""
-        hashes = meeting.everybody(np.array([self._hash], dtype=np.float64))[:, 0].tolist()
-        for worker, theirs in enumerate(hashes):
-            if theirs != hashes[0]:
-                raise DivergedPlans(
-                    "all workers must use the same plan for the same samples, but worker "
-                    f"{worker} and worker 0 did not; do all workers go through the same epochs, "
-                    "with the same versions of evenstep and numpy?"
-                )
-
-
 class WeighingWatch:
-    """Watches for gradients of an iteration whose loss was not weighed.
+    """Raises an error for gradients of an iteration whose loss was not weighed.
 
-    To be closed after the first iteration, not inside its backward pass: who has weighed the loss
-    once does so always, and such hooks make the offloading of gradients wait.
+    Close it after the first iteration, outside of its backward pass: a loop that has weighed one
+    loss weighs all of them, and such hooks delay the offloading of gradients.
     """
 
     def __init__(self, model: torch.nn.Module, now: Callable[[], Iteration]) -> None:
@@ -233,8 +209,8 @@ class WeighingWatch:
 
     def _on_gradient(self, parameter: torch.Tensor) -> None:
         now = self._now()
-        # An iteration without a place in the data has no batch: its gradients are not ours.
-        if now.place and not now.is_done:
+        # An iteration without a position has no batch of a loader.
+        if now.position and not now.is_done:
             raise InvalidSetting(
                 "the loss must be weighed before its backward pass, as in "
                 "balancer.weigh(loss).backward(), since batches differ in size: got gradients of "

@@ -1,8 +1,8 @@
-"""Stragglers: acting on the advice that the job would be faster without a worker.
+"""Stragglers: actions on the advice that the job would be faster without a worker.
 
 `bench` gives it no samples, and tries it again now and then. `restart` saves a checkpoint and lets
-torchrun go on without it: its agent ends, and the other workers fail on purpose, which makes their
-agents meet again, without the one that is gone.
+torchrun continue without it: its agent ends, and the other workers fail on purpose, so that their
+agents repeat the rendezvous without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from evenstep.pytorch.collective import ProcessGroupCollective
 
 ACTIONS = ("advise", "bench", "restart")
 _FAREWELL = 60.0
-"""Seconds in which an agent must have ended its worker."""
+"""Seconds within which an agent must end its worker."""
 
 Checkpoint = Callable[[], None]
 
@@ -27,7 +27,7 @@ Checkpoint = Callable[[], None]
 def check_straggler(
     action: str, checkpoint: Checkpoint | None, environment: Mapping[str, str] = os.environ
 ) -> None:
-    """Raise InvalidSetting where the action is unknown, or cannot be done here."""
+    """Raise InvalidSetting if the action is unknown or not possible here."""
     if action not in ACTIONS:
         raise InvalidSetting(f"straggler must be one of {', '.join(ACTIONS)}, got {action!r}")
     if (action == "restart") != (checkpoint is not None):
@@ -47,24 +47,24 @@ def check_straggler(
 
 
 class Restart:
-    """Lets the job continue without a straggler, by a checkpoint that the user makes."""
+    """Restarts the job without a straggler, from a checkpoint that the user saves."""
 
-    def __init__(self, checkpoint: Checkpoint, meeting: ProcessGroupCollective) -> None:
+    def __init__(self, checkpoint: Checkpoint, collective: ProcessGroupCollective) -> None:
         self._checkpoint = checkpoint
-        self._meeting = meeting
+        self._collective = collective
 
     def without(self, straggler: int, name: str) -> None:
-        """End this worker, so that the job continues without a straggler: all do so at once."""
+        """End this worker, so that the job continues without a straggler; all workers call it."""
         self._checkpoint()
-        dist.barrier(self._meeting.group)
-        leave(self._meeting.worker, name, straggler)
+        dist.barrier(self._collective.group)
+        leave(self._collective.worker, name, straggler)
 
 
 def leave(worker: int, name: str, straggler: int) -> None:
-    """End this worker, so that the job goes on without the straggler."""
+    """End this worker, so that the job continues without the straggler."""
     if worker != straggler:
         raise SystemExit(f"evenstep: restarting without worker {name}, which is too slow")
-    # By a signal, after which the agent leaves the others' meeting place open.
+    # After this signal the agent leaves the rendezvous open for the others.
     os.kill(os.getppid(), signal.SIGTERM)
     time.sleep(_FAREWELL)
     raise SystemExit(f"evenstep: the agent of worker {name} must end within {_FAREWELL:g} s")

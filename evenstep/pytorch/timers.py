@@ -1,6 +1,6 @@
-"""A timer for CUDA, on events that never make the host wait.
+"""A timer for CUDA, based on events that do not block the host.
 
-Written to the API and tested with a stand-in; not yet run on a GPU.
+Tested with stand-ins for events; not yet run on a GPU.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from evenstep.measure.timer import HostTimer, Measurement, Timer
 
 @dataclass
 class _Work:
-    """What was measured: samples, and pairs of events around the time spent on them."""
+    """A measurement: samples, and pairs of events around the time spent on them."""
 
     samples: float = 0
     spans: list[tuple[Any, Any]] = field(default_factory=list)
@@ -25,7 +25,7 @@ class _Work:
 
 
 class CudaTimer:
-    """Measures by events on the current stream; an iteration is known one iteration later."""
+    """Measures by events on the current stream; a time is known one iteration later."""
 
     def __init__(self, make_event: Callable[[], Any] | None = None) -> None:
         self._make_event = make_event or _timing_event
@@ -67,7 +67,7 @@ class CudaTimer:
         self._kept = _Work()
 
     def reported(self) -> None:
-        """The host's work does not hold up the device."""
+        """Do nothing: work of the host does not delay the device."""
 
     def finished(self) -> Measurement | None:
         """Return the iteration before the one that was stopped last, if its events have passed."""

@@ -37,7 +37,7 @@ def average_buffers(model: Any, loop: Loop) -> None:
         own = np.concatenate([part.ravel() for part in parts])
         # The buffers of a worker without samples may be NaN, and are left out.
         weighted = own * loop.weight if loop.samples else np.zeros_like(own)
-        mean = loop.meeting.everybody(weighted).sum(axis=0)
+        mean = loop.collective.everybody(weighted).sum(axis=0)
     ends = np.cumsum([part.size for part in parts])[:-1]
     for buffer, part, value in zip(buffers, parts, np.split(mean, ends), strict=True):
         buffer.assign(value.reshape(part.shape))

@@ -125,7 +125,7 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
                 return
             dealt = epochs.deal(loop.begin().plan.sizes, loop.worker, loop.minimum)
             assert dealt is not None, "the epoch has not ended"
-            loop.has_batch(dealt.sizes, dealt.place)
+            loop.has_batch(dealt.sizes, dealt.position)
             yield dealt.samples.astype(np.int64)
 
     def _trained(self, batch: Any) -> Any:

@@ -1,5 +1,5 @@
-"""What every training needs, whatever its framework: plans, reports, the run log, and a loop.
+"""The training loop that all framework adapters share: plans, reports, checkpoints, the run log.
 
-An adapter answers three questions on top of it: how the next batch gets its planned size, where
-the gradient is weighted, and when the batch processing time starts and stops.
+An adapter adds three things: how the next batch gets its planned size, where the gradient is
+weighted, and when the batch processing time starts and stops.
 """

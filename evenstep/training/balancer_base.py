@@ -1,4 +1,4 @@
-"""What all balancers on a loop tell about it, whatever their framework."""
+"""Properties and methods that the balancers of all frameworks have in common."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from evenstep.training.loop import Loop
 
 
 class BalancerBase:
-    """A balancer that has a loop, and tells of it."""
+    """Exposes the loop of a balancer to its user."""
 
     _loop: Loop
 
     @property
     def worker(self) -> int:
-        """Which of the workers this one is."""
+        """The number of this worker, from 0."""
         return self._loop.worker
 
     @property
@@ -31,7 +31,7 @@ class BalancerBase:
 
     @property
     def iteration(self) -> int:
-        """k: iterations that have been finished."""
+        """k: the number of finished iterations."""
         return self._loop.iteration
 
     @property
@@ -50,28 +50,28 @@ class BalancerBase:
         return self._loop.batch_size
 
     def mean(self, value: Any) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
+        """Return the mean over all samples of the iteration, given the mean over this batch.
 
-        All workers must call it. It waits for all of them, which does not count as work.
+        All workers must call it. The wait for the others does not count as work.
         """
         return self._loop.mean(float(value))
 
     def away(self) -> AbstractContextManager[None]:
-        """Return a context for what is not work of the iteration, such as an evaluation."""
+        """Return a context that stops the clock, for an evaluation or a checkpoint, say."""
         return self._loop.away()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint; what one worker returns fits all."""
+        """Return everything learned, for a checkpoint; the state of one worker fits all."""
         return self._loop.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up what a checkpoint had learned, also with another number of workers."""
+        """Restore a checkpoint, also one of another number of workers."""
         self._loop.load_state_dict(state)
 
     def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
+        """Return one line on the time that balancing has saved so far."""
         return self._loop.summary()
 
     def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
+        """Stop background work and print the summary; this also happens at exit."""
         self._loop.close()

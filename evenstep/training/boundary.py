@@ -1,8 +1,8 @@
 """The boundary between two iterations: the reports of one become the plan of the next.
 
-`OwnBoundary`: every worker works out the same plan from everybody's reports. `CoordinatedBoundary`:
-a coordinator does, and the workers agree on which of its plans they use. An adapter whose workers
-exchange no reports has one of its own.
+`LocalPlanning`: every worker computes the same plan from the reports of all. `ManagerPlanning`: a
+coordinator computes plans, and the workers agree on which of them they use. An adapter whose
+workers exchange no reports has a boundary of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 
 from evenstep.core import Plan, Policy
 from evenstep.training.checkpoint import Remembered
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.report_rows import Row
 
 
 class Boundary(Protocol):
-    """Has the plan of the next iteration, which is the same on all workers."""
+    """Provides the plan of the next iteration, which is the same on all workers."""
 
     @property
     def first(self) -> int:
-        """The iteration that the training begins with."""
+        """The first iteration of the training."""
         ...
 
     @property
@@ -44,45 +44,45 @@ class Boundary(Protocol):
 
     @property
     def straggler(self) -> int | None:
-        """The worker that the job had better go on without."""
+        """The worker without which the job would be faster, if there is one."""
         ...
 
     @property
     def slot_width(self) -> int:
-        """How many numbers `slot` returns."""
+        """The number of values that `slot` returns."""
         ...
 
     def slot(self) -> Row:
-        """Return what this worker adds to its row in the gradient exchange."""
+        """Return the values that this worker adds to its row in the gradient exchange."""
         ...
 
     def take(self, rows: NDArray[np.float32], done: FinishedIteration) -> None:
         """Take the rows of all workers about an iteration whose gradients were exchanged.
 
-        A worker may do this alone, when it makes a checkpoint: it talks to nobody.
+        It does not communicate, as a worker may call it alone when it makes a checkpoint.
         """
         ...
 
     def meet(self) -> None:
-        """Do what all workers do together before an iteration begins."""
+        """Communicate with the other workers, where needed, before an iteration begins."""
         ...
 
     def state(self, iteration: int) -> dict[str, Any]:
-        """Return everything known, for a checkpoint."""
+        """Return everything learned, for a checkpoint."""
         ...
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
-        """Take up a checkpoint, and return what it has on one of the workers."""
+        """Restore a checkpoint, and return what it holds about one of the workers."""
         ...
 
     def note(self, iteration: int, text: str) -> None:
-        """Write into the run log, where there is one, what happened before an iteration."""
+        """Write a note about the boundary before an iteration into the run log, if there is one."""
         ...
 
     def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
+        """Return one line on the time that balancing has saved so far."""
         ...
 
     def close(self, iteration: int) -> None:
-        """End the run log."""
+        """Close the run log."""
         ...

@@ -1,4 +1,4 @@
-"""What a checkpoint keeps of a balancer, and how its workers find themselves in it again."""
+"""The state of a balancer in a checkpoint, in which workers are identified by their names."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from evenstep.errors import StateFileError
 
 @dataclass(frozen=True)
 class Remembered:
-    """What was known of one worker besides what policies know."""
+    """The last report of one worker, as a checkpoint holds it."""
 
     speed: float | None = None
-    """v, as it was predicted last."""
+    """v, the last prediction."""
     cap: int | None = None
-    """The largest size that it can run."""
+    """The largest batch size that it can run."""
 
 
-def save(core: Planner, last: Reports | None, iteration: int) -> dict[str, Any]:
-    """Return all of it in plain numbers and strings; what one worker saves fits all."""
-    learned = {name: array.tolist() for name, array in core.state().items()}
-    return {"balancer": learned, **_common(core.total, core.workers, last, iteration)}
+def save(planner: Planner, last: Reports | None, iteration: int) -> dict[str, Any]:
+    """Return the state in plain numbers and strings; the state of one worker fits all."""
+    learned = {name: array.tolist() for name, array in planner.state().items()}
+    return {"balancer": learned, **_common(planner.total, planner.workers, last, iteration)}
 
 
 def save_plan(
     plan: Plan, workers: Sequence[str], last: Reports | None, iteration: int
 ) -> dict[str, Any]:
-    """Return what a checkpoint keeps where all that was learned is with a coordinator."""
+    """Return the state where a coordinator keeps everything that was learned."""
     return {"sizes": plan.sizes.tolist(), **_common(plan.total, workers, last, iteration)}
 
 
 def saved_sizes(state: Mapping[str, Any], workers: Sequence[str], total: int) -> Ints | None:
-    """Return the sizes that these workers had in a checkpoint; None if it was made by others."""
+    """Return the sizes of these workers in a checkpoint; None if other workers made it."""
     _require(state, "iteration", "total", "workers", "sizes")
     _check_total(state["total"], total)
     if sorted(state["workers"]) != sorted(workers):
@@ -49,7 +49,7 @@ def saved_sizes(state: Mapping[str, Any], workers: Sequence[str], total: int) ->
 def _common(
     total: int, workers: Sequence[str], last: Reports | None, iteration: int
 ) -> dict[str, Any]:
-    """Return what every checkpoint has."""
+    """Return the fields of every checkpoint."""
     state: dict[str, Any] = {"iteration": iteration, "total": total, "workers": list(workers)}
     if last is not None:
         state["reports"] = {
@@ -59,20 +59,20 @@ def _common(
     return state
 
 
-def restore(core: Planner, state: Mapping[str, Any]) -> None:
-    """Let a balancer take up a checkpoint, also one of other workers: they go by their names."""
+def restore(planner: Planner, state: Mapping[str, Any]) -> None:
+    """Restore a planner from a checkpoint, also of other workers: they are matched by name."""
     _require(state, "total", "workers", "balancer")
-    _check_total(state["total"], core.total)
-    fresh = core.state()
+    _check_total(state["total"], planner.total)
+    fresh = planner.state()
     arrays = {
         name: np.array(values, dtype=fresh[name].dtype)
         for name, values in state["balancer"].items() if name in fresh
     }  # fmt: skip
-    core.restore(arrays, state["workers"], last_reports(state, core.workers).caps)
+    planner.restore(arrays, state["workers"], last_reports(state, planner.workers).caps)
 
 
 def remembered(state: Mapping[str, Any], worker: str) -> Remembered:
-    """Return what a checkpoint has on one worker; nothing about one that was not there."""
+    """Return what a checkpoint holds about one worker; empty for a new worker."""
     reports, workers = state.get("reports"), state["workers"]
     if reports is None or worker not in workers:
         return Remembered()
@@ -85,7 +85,7 @@ def remembered(state: Mapping[str, Any], worker: str) -> Remembered:
 
 
 def last_reports(state: Mapping[str, Any], workers: Sequence[str]) -> Reports:
-    """Return what a checkpoint has on all workers, so that the next one has it too."""
+    """Return the reports of all workers in a checkpoint, so that the next one keeps them."""
     known = [remembered(state, worker) for worker in workers]
     speeds = [memory.speed for memory in known if memory.speed is not None]
     return replace(

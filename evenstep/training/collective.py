@@ -1,4 +1,4 @@
-"""Meeting: how the workers of a training tell each other a few numbers, all at once."""
+"""Collective: exchanges small values (settings, names, means) between all workers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from evenstep.errors import InvalidSetting
 
 
 class Collective(Protocol):
-    """All workers of a training; whoever calls `everybody` waits for the others to do so too."""
+    """All workers of a training. A call to `everybody` waits until all workers have called it."""
 
     @property
     def worker(self) -> int:
-        """Which of the workers this one is."""
+        """The number of this worker, from 0."""
         ...
 
     @property
@@ -32,7 +32,7 @@ class Collective(Protocol):
 
 
 class Alone:
-    """The meeting of a training with one worker."""
+    """The collective of a single worker."""
 
     worker = 0
     num_workers = 1
@@ -41,40 +41,40 @@ class Alone:
         return row[np.newaxis]
 
 
-def tell(meeting: Collective, value: Any) -> list[Any]:
-    """Return what all workers have to say: anything that JSON can hold.
+def gather_values(collective: Collective, value: Any) -> list[Any]:
+    """Return the values of all workers: anything that JSON can hold.
 
-    >>> tell(Alone(), {"total": 64})
+    >>> gather_values(Alone(), {"total": 64})
     [{'total': 64}]
     """
-    said = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
-    lengths = meeting.everybody(np.array([len(said)], dtype=np.float64))[:, 0].astype(int)
+    encoded = np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+    lengths = collective.everybody(np.array([len(encoded)], dtype=np.float64))[:, 0].astype(int)
     row = np.zeros(max(lengths), dtype=np.float64)
-    row[: len(said)] = said
-    rows = meeting.everybody(row).astype(np.uint8)
-    heard = zip(rows, lengths, strict=True)
-    return [json.loads(bytes(theirs[:length]).decode()) for theirs, length in heard]
+    row[: len(encoded)] = encoded
+    rows = collective.everybody(row).astype(np.uint8)
+    received = zip(rows, lengths, strict=True)
+    return [json.loads(bytes(theirs[:length]).decode()) for theirs, length in received]
 
 
-def mean_over_workers(value: float, weight: float, meeting: Collective) -> float:
-    """Return the mean of all workers' values, by their weights; NaN without any weight.
+def mean_over_workers(value: float, weight: float, collective: Collective) -> float:
+    """Return the weighted mean of all workers' values; NaN if all weights are 0.
 
     >>> mean_over_workers(3.0, 8, Alone())
     3.0
     """
-    # A worker without samples has nothing to say, and its mean may be no number.
-    said = np.array([value * weight if weight else 0.0, weight], dtype=np.float64)
-    summed = meeting.everybody(said).sum(axis=0)
+    # The mean of a worker without samples may be NaN.
+    weighted = np.array([value * weight if weight else 0.0, weight], dtype=np.float64)
+    summed = collective.everybody(weighted).sum(axis=0)
     return float(summed[0] / summed[1]) if summed[1] else math.nan
 
 
-def require_agreement(settings: Mapping[str, Any], meeting: Collective) -> None:
-    """Raise InvalidSetting, on all workers, naming the first worker that differs and how."""
-    compare(tell(meeting, {name: repr(value) for name, value in settings.items()}))
+def require_agreement(settings: Mapping[str, Any], collective: Collective) -> None:
+    """Raise InvalidSetting, on all workers, where the settings of one worker differ."""
+    compare(gather_values(collective, {name: repr(value) for name, value in settings.items()}))
 
 
 def compare(everybody: list[Mapping[str, Any]]) -> None:
-    """Raise InvalidSetting where one worker's settings are not those of the first.
+    """Raise InvalidSetting for the first worker whose settings are not those of worker 0.
 
     >>> compare([{"total": "64"}, {"total": "32"}])
     Traceback (most recent call last):
@@ -91,28 +91,29 @@ def compare(everybody: list[Mapping[str, Any]]) -> None:
                 )
 
 
-def introduce(
-    meeting: Collective, name: str | None, device: str, device_name: str | None = None
+def exchange_names(
+    collective: Collective, name: str | None, device: str, device_name: str | None = None
 ) -> tuple[list[str], str]:
     """Return the names of all workers, and the kind of device that all of them plan for.
 
-    A worker without a name is called by its host and device. Where kinds of devices differ, it is
-    the first which is no CPU: all workers must choose one policy.
+    The default name is the host and the device. Where kinds of devices differ, the first that is
+    not a CPU is returned, as all workers must choose the same policy.
 
-    >>> from evenstep.training.collective import Alone
-    >>> introduce(Alone(), "left", "cpu")
+    >>> exchange_names(Alone(), "left", "cpu")
     (['left'], 'cpu')
     """
-    everybody = tell(meeting, [name, f"{platform.node()}/{device_name or device}", device])
+    everybody = gather_values(
+        collective, [name, f"{platform.node()}/{device_name or device}", device]
+    )
     given, found, devices = (list(each) for each in zip(*everybody, strict=True))
     kind = next((device for device in devices if device != "cpu"), "cpu")
     return choose_names(given, found), kind
 
 
 def choose_names(given: Sequence[str | None], found: Sequence[str]) -> list[str]:
-    """Return the names of all workers: as they were given, or as they were found.
+    """Return the names of all workers: the given ones, or the found ones.
 
-    Several that were found alike are told apart by a number, in the order of the workers.
+    Equal names that were found get a number, in the order of the workers.
 
     >>> choose_names([None, None, None], ["a/cpu", "b/cpu", "a/cpu"])
     ['a/cpu', 'b/cpu', 'a/cpu#1']
@@ -129,7 +130,7 @@ def choose_names(given: Sequence[str | None], found: Sequence[str]) -> list[str]
 
 
 def _numbered(names: Sequence[str]) -> list[str]:
-    """Tell equal names apart."""
+    """Add a number to each name that occurred before."""
     seen: Counter[str] = Counter()
     numbered = []
     for name in names:

@@ -1,4 +1,4 @@
-"""Epochs: which samples of which epoch this worker processes next, whatever the framework."""
+"""Epochs: deals out the samples of each iteration to the workers, in every framework alike."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ Divide = Callable[[Ints, Ints, int, int], tuple[Ints, Ints]]
 
 
 class DealingOptions(TypedDict, total=False):
-    """What a user may set about the order of samples, whatever the framework."""
+    """Options of the loaders of all frameworks for the order of samples."""
 
     shuffle: bool
     seed: int
     drop_last: bool
-    """Whether the last iteration of an epoch is left out where it is smaller."""
+    """Whether to leave out the last iteration of an epoch if it is smaller than the others."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dealt:
-    """What one worker gets of an iteration."""
+    """The part of an iteration that one worker processes."""
 
     samples: Ints
-    """Indices of its samples; borrowed ones, at weight 0, where it is to have none."""
+    """Indices of its samples; borrowed ones, at weight 0, if its planned size is 0."""
     sizes: Ints
     """x of all workers: the planned sizes, or fewer at the end of an epoch."""
-    place: tuple[int, int]
+    position: tuple[int, int]
     """(epoch, iteration of the epoch)."""
 
 
 class Epochs:
-    """Deals out the samples of one epoch after the other; the same ones for every framework.
+    """Deals out the samples of one epoch after the other.
 
-    The samples of an iteration are a slice of one order of the whole data set, which depends on
-    nothing but `seed` and epoch; without `shuffle` it is that of the data set.
+    The samples of an iteration are a slice of the order of the whole data set, which depends only
+    on `seed` and the epoch; without `shuffle` it is the order of the data set itself.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Epochs:
         self._order: tuple[int, Ints] | None = None
         self.epoch = 0
         self.position = 0
-        """The iteration of the epoch that comes next."""
+        """The next iteration of the epoch."""
         if len(self) == 0:
             raise InvalidSetting(
                 f"an epoch must have at least one iteration, got {num_samples} samples for a "
@@ -81,7 +81,7 @@ class Epochs:
 
     @property
     def common_settings(self) -> dict[str, Any]:
-        """What must be the same on all workers."""
+        """The settings that must be the same on all workers."""
         return {
             LENGTH: self.num_samples,
             "shuffle": self._shuffle,
@@ -90,14 +90,14 @@ class Epochs:
         }
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; without it, epochs count themselves."""
+        """Choose the epoch; by default, each epoch follows the last one."""
         if epoch != self.epoch:
             self.epoch, self.position = epoch, 0
 
     def deal(self, sizes: Ints, worker: int, minimum: int = 1) -> Dealt | None:
-        """Return a worker's part of the next iteration by the planned sizes of all workers.
+        """Return the part of a worker in the next iteration, by the planned sizes of all workers.
 
-        None after the end of the epoch.
+        Returns None after the end of the epoch.
 
         >>> epochs = Epochs(6, total=4, shuffle=False)
         >>> epochs.deal(np.array([1, 3]), worker=1).samples.tolist()
@@ -106,19 +106,19 @@ class Epochs:
         if self.position >= len(self):
             return None
         samples = slice_of(self._order_of(self.epoch), self.position, self.total)
-        place = self.epoch, self.position
-        return deal_slice(samples, place, sizes, worker, minimum, self._min_trainable)
+        at = self.epoch, self.position
+        return deal_slice(samples, at, sizes, worker, minimum, self._min_trainable)
 
     def advance(self) -> None:
-        """Go on to the next iteration of the epoch."""
+        """Move on to the next iteration of the epoch."""
         self.position += 1
 
     def end(self) -> None:
-        """Go on to the next epoch."""
+        """Move on to the next epoch."""
         self.epoch, self.position = self.epoch + 1, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Return where in which epoch this is, for a checkpoint."""
+        """Return the position (epoch and iteration), for a checkpoint."""
         return {
             "epoch": self.epoch,
             "position": self.position,
@@ -130,8 +130,8 @@ class Epochs:
         return {"seed": self._seed, "total": self.total, LENGTH: self.num_samples}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made, also with another number of workers."""
-        check_place(state, self._kept)
+        """Continue from a checkpoint, also with another number of workers."""
+        check_position(state, self._kept)
         self.epoch, self.position = int(state["epoch"]), int(state["position"])
 
     def _order_of(self, epoch: int) -> Ints:
@@ -145,7 +145,7 @@ class Epochs:
 
 
 class ThroughEpochs:
-    """Goes through epochs, and can be told which, and where to go on."""
+    """Methods of loaders that iterate over epochs."""
 
     epochs: Epochs
 
@@ -154,32 +154,31 @@ class ThroughEpochs:
         return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch; without it, epochs count themselves."""
+        """Choose the epoch; by default, each epoch follows the last one."""
         self.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where in which epoch this is, for a checkpoint."""
+        """Return the position (epoch and iteration), for a checkpoint."""
         return self.epochs.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a checkpoint was made, also with another number of workers."""
+        """Continue from a checkpoint, also with another number of workers."""
         self.epochs.load_state_dict(state)
 
 
 def deal_slice(
     samples: Ints,
-    place: tuple[int, int],
+    position: tuple[int, int],
     sizes: Ints,
     worker: int,
     minimum: int,
     min_trainable: int,
     divide: Divide | None = None,
 ) -> Dealt:
-    """Return a worker's part of an iteration's samples by the planned sizes of all workers.
+    """Return the part of a worker in the samples of an iteration, by the planned sizes of all.
 
-    A worker without samples gets `min_trainable`, the smallest batch that it can run, borrowed at
-    weight
-    0. Where `divide` is given, it divides the samples in its own way, about by the sizes.
+    A worker with a size of 0 borrows `min_trainable` samples, the smallest batch that it can run,
+    at weight 0. A custom `divide` follows the sizes approximately.
     """
     least = max(minimum, min_trainable)
     within = sizes_within(sizes, len(samples), least)
@@ -189,17 +188,17 @@ def deal_slice(
         mine, within = divide(samples, within, least, worker)
     if len(mine) == 0:
         mine = borrow(samples, len(sizes), worker, min_trainable)
-    return Dealt(mine, within, place)
+    return Dealt(mine, within, position)
 
 
-def check_place(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+def check_position(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Raise InvalidSetting unless the settings of a loader are those of a checkpoint.
 
-    The data set may have grown since, but not in mid-epoch: the order would be another one.
+    The data set may have grown since, but not in mid-epoch, as that would change the order.
 
     >>> saved = {"epoch": 3, "position": 7, "seed": 0, "total": 64, "dataset length": 1000}
-    >>> check_place(saved | {"position": 0}, {"seed": 0, "dataset length": 1200})
-    >>> check_place(saved, {"seed": 0, "dataset length": 1200})
+    >>> check_position(saved | {"position": 0}, {"seed": 0, "dataset length": 1200})
+    >>> check_position(saved, {"seed": 0, "dataset length": 1200})
     Traceback (most recent call last):
     ...
     evenstep.errors.InvalidSetting: the loader's dataset length must be that of the checkpoint,

@@ -1,7 +1,6 @@
-"""An extra column behind the report rows: one number of each worker with every exchange.
+"""An extra column after the report rows: one number per worker in every gradient exchange.
 
-What one worker knows becomes known to all workers at the same iteration boundary, without a
-collective of its own.
+All workers receive the numbers at the same iteration boundary, without another collective call.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from evenstep.training.report_rows import Row
 
 
 class ColumnUser(Protocol):
-    """Has something to say that all workers must hear at the same boundary."""
+    """Sends a number that all workers must receive at the same boundary."""
 
     def say(self) -> float:
-        """Return a number that float32 has; asked when this worker's gradients are ready."""
+        """Return a number that float32 represents exactly; called when the gradients are ready."""
         ...
 
     def hear(self, numbers: Floats) -> None:
@@ -28,12 +27,12 @@ class ColumnUser(Protocol):
         ...
 
     def close(self) -> None:
-        """End what runs in the background."""
+        """Stop background work."""
         ...
 
 
 class ExtraColumn:
-    """The column that one user may take; without a user, it says 0."""
+    """The column, which has at most one user; without a user it holds 0."""
 
     width = 1
     """Numbers per worker."""
@@ -42,7 +41,7 @@ class ExtraColumn:
         self._user: ColumnUser | None = None
 
     def take(self, user: ColumnUser) -> None:
-        """Let a user have the column; all workers must do so before the same iteration."""
+        """Assign the column to a user; all workers must do so before the same iteration."""
         if self._user is not None:
             raise InvalidSetting(
                 "samples may migrate under one loader of a balancer, got a second one with a rule"
@@ -54,12 +53,12 @@ class ExtraColumn:
         return np.array([0 if self._user is None else self._user.say()], dtype=np.float32)
 
     def cut(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the rows of all workers without the column, which its user hears here."""
+        """Pass the column to its user, and return the rows of all workers without it."""
         if self._user is not None:
             self._user.hear(as_floats(rows[:, -1]))
         return rows[:, : -self.width]
 
     def close(self) -> None:
-        """End what the user runs in the background."""
+        """Stop the background work of the user."""
         if self._user is not None:
             self._user.close()

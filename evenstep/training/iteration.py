@@ -1,4 +1,4 @@
-"""An iteration, from asking for its batch to the exchange of its gradients; and its shares."""
+"""An iteration, from the request for its batch to the exchange of its gradients."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from evenstep.errors import InvalidSetting
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """This worker's part of the batches that go into one exchange."""
+    """The batches that go into one gradient exchange, and the part of this worker in them."""
 
     sizes: Ints
-    """x of all workers: the samples really processed."""
+    """x of all workers: the samples actually processed."""
     worker: int
     importance: Ints | None = None
-    """How many samples each worker's gradient counts for in the mean, if not for x."""
+    """The number of samples that each gradient counts for in the mean, if not x."""
 
     @property
     def counted(self) -> Ints:
-        """How many samples each worker's gradient counts for in the mean."""
+        """The number of samples that each gradient counts for in the mean."""
         return self.sizes if self.importance is None else self.importance
 
     @property
@@ -36,11 +36,11 @@ class Share:
 
     @property
     def weight(self) -> float:
-        """The part of this worker's gradient in the mean: ``x_i / X``, or by importance."""
+        """The weight of this worker's gradient in the mean: ``x_i / X``, or by importance."""
         return gradient_weight(int(self.counted[self.worker]), int(self.counted.sum()))
 
     def require_samples(self) -> None:
-        """Raise InvalidSetting where gradients count for something else than their samples."""
+        """Raise InvalidSetting where gradients are not weighted by their samples."""
         if self.importance is not None:
             raise InvalidSetting(
                 "with importance=True a loss must be a mean over this worker's own batch, which "
@@ -55,22 +55,22 @@ class Share:
 
 @dataclass(eq=False)
 class Iteration:
-    """An iteration under way: from asking for its batch to the exchange of its gradients."""
+    """A running iteration."""
 
     number: int
     """k."""
     plan: Plan
     start: float
-    """When it began, in seconds since the balancer was made."""
+    """When it began, in seconds since the loop was made."""
     kept: Share
-    """Batches before this one whose gradients have not been exchanged."""
+    """Earlier batches whose gradients have not been exchanged."""
     batch: Share
-    place: tuple[int, ...] = ()
-    """Where in the data its samples are: of which epoch, which iteration."""
+    position: tuple[int, ...] = ()
+    """The position of its samples in the data: epoch, iteration of the epoch."""
     is_accumulated: bool = False
     """Whether its gradients are kept for a later exchange."""
     is_guarded: bool = False
-    """Whether its gradients come from pieces that fit into memory."""
+    """Whether its gradients come from pieces of the batch that fit into memory."""
     is_done: bool = False
 
     @property
@@ -80,5 +80,17 @@ class Iteration:
 
     @property
     def share(self) -> Share:
-        """What goes into an exchange of its gradients."""
+        """The batches that go into the exchange of its gradients."""
         return self.kept + self.batch
+
+
+@dataclass(frozen=True)
+class FinishedIteration:
+    """An iteration whose gradients are being exchanged, together with its reports."""
+
+    iteration: int
+    plan: Plan
+    position: tuple[int, ...]
+    sizes: Ints
+    """x of all workers, as actually used."""
+    start: float

@@ -1,4 +1,4 @@
-"""The boundary of workers that plan for themselves: the same reports, the same plan."""
+"""The boundary of workers that compute the plans themselves."""
 
 from __future__ import annotations
 
@@ -11,90 +11,90 @@ from numpy.typing import NDArray
 from evenstep.core import Plan, Policy, Reports
 from evenstep.core.planner import Planner
 from evenstep.training.checkpoint import Remembered, last_reports, remembered, restore, save
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 from evenstep.training.recorder import RunTotals
 from evenstep.training.report_rows import Row, check_digests, read_rows
 
 _NOTHING: Row = np.zeros(0, dtype=np.float32)
 _PATIENCE = 10
-"""Boundaries at which the advice must have been the same before a job is restarted for it."""
+"""Boundaries with the same advice after which a job is restarted."""
 
 
 class LocalPlanning:
-    """What every worker does alike with everybody's reports: so all come to the same plan."""
+    """Plans from the reports of all workers; every worker computes the same plan."""
 
     first = 0
     slot_width = 0
 
-    def __init__(self, core: Planner, account: RunTotals) -> None:
-        self.core = core
-        self.account = account
+    def __init__(self, planner: Planner, totals: RunTotals) -> None:
+        self.planner = planner
+        self.totals = totals
         self._straggler = StragglerWatch()
 
     @property
     def workers(self) -> tuple[str, ...]:
         """The names of all workers, in the order of their ranks."""
-        return self.core.workers
+        return self.planner.workers
 
     @property
     def policy(self) -> Policy[Any]:
         """The policy behind the plans."""
-        return self.core.policy
+        return self.planner.policy
 
     @property
     def plan(self) -> Plan:
         """The newest plan."""
-        return self.core.plan
+        return self.planner.plan
 
     @property
     def straggler(self) -> int | None:
-        """The worker that the job had better go on without."""
+        """The worker without which the job would be faster, if there is one."""
         return self._straggler.found
 
     def slot(self) -> Row:
-        """Return nothing: the report says all."""
+        """Return nothing: the report is enough."""
         return _NOTHING
 
     def take(self, rows: NDArray[np.float32], done: FinishedIteration) -> None:
         """Take the rows of all workers about an iteration whose gradients were exchanged."""
-        check_digests(rows, done.plan, done.place)
+        check_digests(rows, done.plan, done.position)
         self.learn(read_rows(rows, done.iteration + 1), done)
 
     def learn(self, reports: Reports, done: FinishedIteration) -> None:
-        """Learn from the reports about an iteration, and plan anew."""
-        self.account.add(reports, done)
-        if reports.speeds is not None or not self.core.policy.uses_speeds:
-            self._straggler.observe(self.core.decide(reports))
+        """Learn from the reports about an iteration, and compute the next plan."""
+        self.totals.add(reports, done)
+        if reports.speeds is not None or not self.planner.policy.uses_speeds:
+            self._straggler.observe(self.planner.decide(reports))
 
     def meet(self) -> None:
-        """Do nothing: the rows of the gradient exchange said all."""
+        """Do nothing: the gradient exchange has carried all reports."""
 
     def state(self, iteration: int) -> dict[str, Any]:
         """Return everything learned, for a checkpoint."""
-        return save(self.core, self.account.last_reports, iteration)
+        return save(self.planner, self.totals.last_reports, iteration)
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
-        """Take up a checkpoint, and return what it has on one of the workers."""
-        restore(self.core, state)
-        self.account.last_reports = last_reports(state, self.workers)
+        """Restore a checkpoint, and return what it holds about one of the workers."""
+        restore(self.planner, state)
+        self.totals.last_reports = last_reports(state, self.workers)
         self._straggler = StragglerWatch()
         return remembered(state, self.workers[worker])
 
     def note(self, iteration: int, text: str) -> None:
-        """Write into the run log, where there is one, what happened before an iteration."""
-        self.account.note(iteration, text)
+        """Write a note about the boundary before an iteration into the run log, if there is one."""
+        self.totals.note(iteration, text)
 
     def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
-        return self.account.summary.line()
+        """Return one line on the time that balancing has saved so far."""
+        return self.totals.summary.line()
 
     def close(self, iteration: int) -> None:
-        """End the run log."""
-        self.account.close(iteration)
+        """Close the run log."""
+        self.totals.close(iteration)
 
 
 class StragglerWatch:
-    """Looks for a worker that the plans advise to remove, again and again."""
+    """Finds a worker that the plans advise to remove at many boundaries in a row."""
 
     def __init__(self, patience: int = _PATIENCE) -> None:
         self._patience = patience
@@ -102,12 +102,12 @@ class StragglerWatch:
         self._count = 0
 
     def observe(self, plan: Plan) -> None:
-        """Take note of the advice of one more boundary."""
+        """Record the advice of one more boundary."""
         worker = plan.advice[0].worker if plan.advice else None
         self._count = self._count + 1 if worker == self._worker else 1
         self._worker = worker
 
     @property
     def found(self) -> int | None:
-        """The worker to go on without, once the advice has been the same for long enough."""
+        """The worker to remove, once the advice has been the same for long enough."""
         return self._worker if self._count >= self._patience else None

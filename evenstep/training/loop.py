@@ -1,9 +1,9 @@
-"""The loop of one worker, whatever its framework: begin, has_batch, finish, take.
+"""The loop of one worker in any framework: begin, has_batch, finish, take.
 
-An adapter calls these four in every iteration. What the workers tell each other is a row per
-worker, which an adapter lets ride along with its gradients: it sums `slots()` over all workers,
-together with the weighted gradients, and hands the sum back to `take`. Where a device runs ahead of
-its host, the sum is handed to `arrive` instead, and read when a later iteration begins.
+An adapter calls these four in every iteration. The reports of the workers travel with the
+gradients: the adapter sums `slots()` over all workers, together with the weighted gradients, and
+passes the sum to `take`. Where a device runs ahead of its host, it passes a function that reads the
+sum to `arrive` instead; the loop calls it when a later iteration begins.
 """
 
 from __future__ import annotations
@@ -26,22 +26,21 @@ from evenstep.training.checkpoint import Remembered
 from evenstep.training.collective import Collective, mean_over_workers, require_agreement
 from evenstep.training.epochs import Dealt, Epochs
 from evenstep.training.extra_column import ExtraColumn
-from evenstep.training.finished_iteration import FinishedIteration
-from evenstep.training.iteration import Iteration, Share
+from evenstep.training.iteration import FinishedIteration, Iteration, Share
 from evenstep.training.report_rows import WIDTH, Row, digest
 from evenstep.training.reporter import Reporter
 from evenstep.training.settings import Settings
 
 Rows = NDArray[np.float32]
-"""The rows of all workers, one below the other."""
+"""The rows of all workers."""
 
 Restart = Callable[[int, str], None]
-"""Ends this worker, so that the job continues without a straggler of this number and name."""
+"""Ends this worker, so that the job continues without the straggler of this number and name."""
 
 
 @contextmanager
 def away_from(timer: Timer) -> Iterator[None]:
-    """Let the clock of this worker's own work stand still."""
+    """Pause the timer of this worker's own work."""
     timer.pause()
     try:
         yield
@@ -50,17 +49,16 @@ def away_from(timer: Timer) -> Iterator[None]:
 
 
 class Loop:
-    """Balances the loops of workers that meet in a collective exchange of gradients.
+    """Balances one of the workers that exchange gradients collectively.
 
-    `make_loop` makes one from what a user sets. `min_trainable` is the smallest batch that the
-    model can
-    be trained on; `lag` is how many exchanges later their rows are known, where a device runs
-    ahead of its host; `column` travels behind the rows.
+    `make_loop` makes one from the options of a user. `min_trainable` is the smallest batch that the
+    model can be trained on. `lag` is the number of exchanges after which rows are known, where a
+    device runs ahead of its host. `column` is an extra column after the rows.
     """
 
     def __init__(
         self,
-        meeting: Collective,
+        collective: Collective,
         settings: Settings,
         boundary: Boundary,
         timer: Timer,
@@ -72,9 +70,9 @@ class Loop:
         restart: Restart | None = None,
         summary: bool = True,
     ) -> None:
-        self.meeting = meeting
-        self.worker = meeting.worker
-        self.num_workers = meeting.num_workers
+        self.collective = collective
+        self.worker = collective.worker
+        self.num_workers = collective.num_workers
         self.settings = settings
         self.total = settings.total
         """X: samples of all workers in one iteration."""
@@ -84,17 +82,17 @@ class Loop:
         self.timer = timer
         self.column = column
         self.cap = settings.limit_of(self.worker, self.num_workers)
-        """The largest batch that this worker can run, which travels with its reports."""
+        """The largest batch that this worker can run, which is part of its reports."""
         self._boundary = boundary
         self._reporter = reporter
         self._lag = lag
         self._restart = restart
         self.iteration = boundary.first
-        """k: iterations that have been finished."""
+        """k: the number of finished iterations."""
         self._begun = time.perf_counter()
         self._nothing = Share(np.zeros(self.num_workers, dtype=np.int64), self.worker)
         self.now = self._before_the_first()
-        """The iteration under way, or the last one."""
+        """The running iteration, or the last one."""
         self._row: Row = np.zeros(self.row_width, dtype=np.float32)
         self._finished: FinishedIteration | None = None
         self._arrived: deque[tuple[FinishedIteration, Callable[[], Rows]]] = deque()
@@ -123,17 +121,17 @@ class Loop:
 
     @property
     def samples(self) -> int:
-        """x: samples of this worker in the current iteration; 0 where they are borrowed."""
+        """x: samples of this worker in the current iteration; 0 if they are borrowed."""
         return self.now.batch.samples
 
     @property
     def share(self) -> Share:
-        """What the gradients of the coming exchange are computed on."""
+        """The batches that the gradients of the next exchange are computed on."""
         return self.now.share
 
     @property
     def weight(self) -> float:
-        """``x_i / X``: what a mean gradient of this worker weighs in the sum over all workers."""
+        """``x_i / X``: the weight of this worker's mean gradient in the sum over all workers."""
         return self.share.weight
 
     @property
@@ -143,13 +141,13 @@ class Loop:
         return WIDTH + self._boundary.slot_width + extra
 
     def require_min_trainable(self, min_trainable: int) -> None:
-        """Let no batch be smaller than this; raises InvalidSetting where a plan would have one."""
+        """Raise the smallest batch; raises InvalidSetting where a plan may have a smaller one."""
         self.min_trainable = max(self.min_trainable, min_trainable)
         self.settings.check_retries(self.min_trainable)
 
     def begin(self) -> Iteration:
-        """Begin an iteration: start the clock, learn from what has arrived, and plan."""
-        # Before anything else: what a slow worker needs for this is part of what it takes.
+        """Begin an iteration: start the timer, learn from arrived reports, and take the plan."""
+        # First, as a slow worker also takes longer for the following, which is part of its work.
         self.timer.start()
         start = time.perf_counter() - self._begun
         kept = self._kept()
@@ -164,23 +162,22 @@ class Loop:
     def has_batch(
         self,
         sizes: Ints,
-        place: tuple[int, ...],
+        position: tuple[int, ...],
         size: float | None = None,
         importance: Ints | None = None,
     ) -> None:
-        """Take note of the batches of all workers, and of where in the data they are.
+        """Record the batches of all workers, and their position in the data.
 
-        `size` is what this worker's batch is reported as, where it is other work than its samples
-        are, as when it is padded; `importance` is what gradients count for, if not for their
-        samples.
+        `size` is the reported size of this worker's batch, if the work is not proportional to its
+        samples, as with padding. `importance` is what gradients count for, if not their samples.
         """
-        self.now.batch, self.now.place = Share(sizes, self.worker, importance), place
+        self.now.batch, self.now.position = Share(sizes, self.worker, importance), position
         self.timer.batch(self.samples if size is None or self.samples == 0 else size)
 
     def resume(self, iteration: Iteration, last: Iteration) -> None:
         """Continue an iteration that the iterations of another loader, up to `last`, interrupted.
 
-        How much of the time was its own is not known any more.
+        Its own batch processing time is then unknown.
         """
         if self.now is last and not iteration.is_done and iteration.number == self.iteration:
             self.now = iteration
@@ -189,29 +186,29 @@ class Loop:
             self.timer.spoil()
 
     def keep(self) -> None:
-        """Keep the gradients of this iteration for a later exchange: they accumulate."""
+        """Accumulate the gradients of this iteration for a later exchange."""
         if not self.now.is_done:
             self.timer.keep()
             self.now.is_accumulated = True
 
     def finish(self, device_memory: float | None = None) -> None:
-        """End this worker's own work: its gradients are ready, and nobody was waited for."""
+        """End this worker's own work: its gradients are ready, before any wait for the others."""
         self._finished = self.stop()
         self.report(device_memory)
 
     def stop(self, iteration: Iteration | None = None) -> FinishedIteration:
-        """Stop the clock of the iteration's own work, and return what is exchanged of it."""
+        """Stop the timer of the iteration's own work, and return the finished iteration."""
         self.timer.stop()
         ended = iteration or self.now
         ended.is_done = True
         sizes = ended.share.sizes
-        done = FinishedIteration(self.iteration, ended.plan, ended.place, sizes, ended.start)
+        done = FinishedIteration(self.iteration, ended.plan, ended.position, sizes, ended.start)
         self.iteration += 1
         return done
 
     def report(self, device_memory: float | None = None) -> Row:
-        """Return this worker's row about the iteration whose clock was stopped."""
-        hashed = digest(self.now.plan, self.now.place)
+        """Return this worker's row about the iteration that was stopped."""
+        hashed = digest(self.now.plan, self.now.position)
         row = self._reporter.row(self.cap, device_memory, hashed)
         extra = () if self.column is None else (self.column.slot(),)
         self._row = np.concatenate((row, self._boundary.slot(), *extra))
@@ -231,40 +228,40 @@ class Loop:
         self._learn(self._finished, shaped.reshape(self.num_workers, self.row_width))
 
     def arrive(self, done: FinishedIteration, read: Callable[[], Rows]) -> None:
-        """Keep the rows about an iteration, to be read when a later one begins."""
+        """Store how to read the rows about an iteration, for when a later one begins."""
         self._arrived.append((done, read))
 
     def away(self) -> AbstractContextManager[None]:
-        """Return a context for what is not this worker's own work."""
+        """Return a context that pauses the timer of this worker's own work."""
         return away_from(self.timer)
 
     def note(self, iteration: int, text: str) -> None:
-        """Write into the run log, where there is one, what happened before an iteration."""
+        """Write a note about the boundary before an iteration into the run log, if there is one."""
         self._boundary.note(iteration, text)
 
     def agree(self, settings: Mapping[str, Any]) -> None:
         """Raise InvalidSetting, on all workers, unless all of them have the same settings."""
-        require_agreement(settings, self.meeting)
+        require_agreement(settings, self.collective)
 
     def mean(self, value: float, count: float | None = None) -> float:
-        """Return the mean over all samples of the iteration of what is a mean over this batch.
+        """Return the mean over all samples of the iteration, given the mean over this batch.
 
-        With a `count`, it is the mean over all that is counted. All workers must call it. It waits
-        for all of them, which does not count as work.
+        With a `count`, it is weighted by the counts of all workers. All workers must call it. The
+        wait for the others does not count as work.
         """
         with self.away():
             weight = self.samples if count is None else count
-            return mean_over_workers(value, weight, self.meeting)
+            return mean_over_workers(value, weight, self.collective)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything learned, for a checkpoint; what one worker returns fits all."""
+        """Return everything learned, for a checkpoint; the state of one worker fits all."""
         self._take_arrived(self._lag)
         return self._boundary.state(self.iteration)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Remembered:
-        """Take up what a checkpoint had learned, also with another number of workers.
+        """Restore a checkpoint, also one of another number of workers.
 
-        Returns what it has on this worker.
+        Returns what it holds about this worker.
         """
         known = self._boundary.restore(state, self.worker)
         if known.speed is not None:
@@ -276,11 +273,11 @@ class Loop:
         return known
 
     def summary(self) -> str:
-        """Return in one line what balancing gained so far."""
+        """Return one line on the time that balancing has saved so far."""
         return self._boundary.summary()
 
     def close(self) -> None:
-        """End what runs in the background, and print the summary; done at exit by itself."""
+        """Stop background work and print the summary; this also happens at exit."""
         atexit.unregister(self.close)
         try:
             if self.column is not None:
@@ -294,19 +291,19 @@ class Loop:
             print(self.summary(), file=sys.stderr)
 
     def _before_the_first(self) -> Iteration:
-        """Return what comes before the first iteration: one that is over, of no samples."""
+        """Return the state before the first iteration: a finished one without samples."""
         nothing, plan = self._nothing, self._boundary.plan
         return Iteration(self.iteration, plan, 0.0, nothing, nothing, is_done=True)
 
     def _kept(self) -> Share:
-        """Return the batches so far whose gradients have not been exchanged."""
+        """Return the earlier batches whose gradients have not been exchanged."""
         last = self.now
         if last.is_done:
             return self._nothing
         return last.share if last.is_accumulated else last.kept
 
     def _take_arrived(self, lag: int) -> None:
-        """Learn from the rows of all iterations that are new, but for the last `lag` of them."""
+        """Learn from the rows of all new iterations except the last `lag` of them."""
         while len(self._arrived) > lag:
             done, read = self._arrived.popleft()
             self._learn(done, read())
@@ -316,15 +313,15 @@ class Loop:
 
 
 def batches(loop: Loop, epochs: Epochs, size_of: Callable[[int], float] = float) -> Iterator[Dealt]:
-    """Yield this worker's part of each iteration to the end of the epoch, beginning each.
+    """Begin each iteration to the end of the epoch, and yield this worker's part of it.
 
-    `size_of` returns the size that a batch of a number of samples is reported as.
+    `size_of` returns the reported size of a batch of a number of samples.
     """
     while epochs.position < len(epochs):
         plan = loop.begin().plan
         dealt = epochs.deal(plan.sizes, loop.worker, loop.minimum)
         assert dealt is not None, "the epoch has not ended"
-        loop.has_batch(dealt.sizes, dealt.place, size_of(len(dealt.samples)))
+        loop.has_batch(dealt.sizes, dealt.position, size_of(len(dealt.samples)))
         epochs.advance()
         yield dealt
     epochs.end()

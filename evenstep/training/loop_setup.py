@@ -1,8 +1,9 @@
-"""Making the loop of a worker from what its user sets: all workers together."""
+"""Makes the loop of a worker from the options of its user; all workers do so together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from evenstep.core import Policy, even_sizes
@@ -10,9 +11,13 @@ from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.measure.timer import HostTimer
 from evenstep.training.boundary import Boundary
-from evenstep.training.collective import Collective, introduce, require_agreement, tell
+from evenstep.training.collective import (
+    Collective,
+    exchange_names,
+    gather_values,
+    require_agreement,
+)
 from evenstep.training.extra_column import ExtraColumn
-from evenstep.training.job import agreed_job, check_coordinator, name_in, of_job
 from evenstep.training.local_planning import LocalPlanning
 from evenstep.training.loop import Loop, Restart, away_from
 from evenstep.training.manager_planning import Away, ManagerPlanning
@@ -25,6 +30,7 @@ from evenstep.training.settings import (
     check_sizes,
     choose_predictor,
     choose_sizes,
+    name_of,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def make_loop(
-    meeting: Collective,
+    collective: Collective,
     total: int,
     *,
     framework: str,
@@ -51,23 +57,23 @@ def make_loop(
 ) -> Loop:
     """Return the loop of this worker; all workers must call it.
 
-    `options` are what a user may set in every framework; the others are an adapter's. `device` is
-    the kind of device that the workers compute on, `device_name` tells several of them apart.
-    `rebuilds` are iterations at the start whose times say nothing, in addition to `warm_up`.
-    `common` must be the same on all workers; after that, `check` refuses what does not fit.
+    `options` come from the user, in every framework; the other arguments come from the adapter.
+    `device` is the kind of device that the workers compute on, `device_name` identifies one of
+    several. `rebuilds` is the number of iterations at the start whose times are not reported, in
+    addition to `warm_up`. `common` must be the same on all workers; once that is known, `check`
+    raises errors for other settings.
     """
     settings = settle(
-        meeting, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
-        straggler=straggler,
-        common=common, check=check,
+        collective, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
+        straggler=straggler, common=common, check=check,
     )  # fmt: skip
     coordinator, log = options.get("coordinator"), options.get("log")
-    name = name_in(coordinator, options.get("name"))
-    members, device = introduce(meeting, name, device, device_name)
+    name = _name_in(coordinator, options.get("name"))
+    members, device = exchange_names(collective, name, device, device_name)
     policy = settings.make_policy(device)
     timer = options.get("timer") or HostTimer()
     boundary = make_boundary(
-        settings, policy, members, coordinator, meeting, lambda: away_from(timer), lag, log,
+        settings, policy, members, coordinator, collective, lambda: away_from(timer), lag, log,
         options.get("source", "measured"), framework,
     )  # fmt: skip
     reporter = Reporter(
@@ -76,14 +82,13 @@ def make_loop(
         timer, settings.warm_up + rebuilds, reads=bool(log) or policy.uses_speeds,
     )  # fmt: skip
     return Loop(
-        meeting, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
-        column=column,
-        restart=restart, summary=options.get("summary", True),
+        collective, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
+        column=column, restart=restart, summary=options.get("summary", True),
     )  # fmt: skip
 
 
 def settle(
-    meeting: Collective,
+    collective: Collective,
     total: int,
     options: Options,
     *,
@@ -93,7 +98,7 @@ def settle(
     common: Mapping[str, Any] | None = None,
     check: Callable[[], None] | None = None,
 ) -> Settings:
-    """Return the settings of all workers, with those of a job; raise where something is wrong."""
+    """Return the checked settings of all workers, with those of the job if there is one."""
     check_names(options, Options.__optional_keys__)
     coordinator = options.get("coordinator")
     check_coordinator(coordinator)
@@ -105,12 +110,12 @@ def settle(
         options.get("predictor"), minimum, options.get("maximum"), micro_batches, granularity,
         straggler, options.get("warm_up", 2),
     )  # fmt: skip
-    # Before anything else is checked: a worker that stops here alone leaves the others waiting.
-    job = agreed_job(coordinator, options.get("name"))
-    require_agreement({**settings.agreed(), **(common or {}), **job}, meeting)
+    # Before all other checks: a worker that raised alone would leave the others waiting.
+    job = _agreed_job(coordinator, options.get("name"))
+    require_agreement({**settings.agreed(), **(common or {}), **job}, collective)
     if coordinator is not None:
-        settings = of_job(settings, coordinator, meeting.num_workers, min_trainable)
-    check_sizes(settings.total, settings.minimum, meeting.num_workers)
+        settings = _with_job(settings, coordinator, collective.num_workers, min_trainable)
+    check_sizes(settings.total, settings.minimum, collective.num_workers)
     if check is not None:
         check()
     settings.check_retries(min_trainable)
@@ -122,44 +127,121 @@ def make_boundary(
     policy: Policy[object],
     members: Sequence[str],
     coordinator: JobCoordinator | None,
-    meeting: Collective,
+    collective: Collective,
     away: Away,
     delay: int,
     log: Log | None,
     source: str,
     job: str,
 ) -> Boundary:
-    """Return the boundary of these members; worker 0 writes the run log, if there is to be one.
+    """Return the boundary of these members; worker 0 writes the run log, if there is one.
 
-    All workers must call it. `away` makes a context that is not this worker's own work.
+    All workers must call it. `away` makes a context that pauses this worker's timer.
     """
-    worker = meeting.worker
-    core = settings.make_core(members, policy, delay)
+    worker = collective.worker
+    planner = settings.make_planner(members, policy, delay)
     header = source, settings.mode, settings.predictor or "none"
     job = job if coordinator is None else coordinator.job
-    recorder = _opened(lambda: make_recorder(log, core, *header, job), meeting)
-    account = RunTotals(even_sizes(settings.total, core.limits), recorder)
+    recorder = _opened(lambda: make_recorder(log, planner, *header, job), collective)
+    totals = RunTotals(even_sizes(settings.total, planner.limits), recorder)
     if coordinator is None:
-        return LocalPlanning(core, account)
+        return LocalPlanning(planner, totals)
     cap = None if settings.micro_batches else settings.limit_of(worker, len(members))
-    start = core.plan
     return ManagerPlanning(
-        coordinator, core.workers, start, policy, account, meeting, away, delay, cap
+        coordinator, planner.workers, planner.plan, policy, totals, collective, away, delay, cap
     )
 
 
-def _opened(make: Callable[[], Recorder | None], meeting: Collective) -> Recorder | None:
-    """Return the recorder of worker 0; raises on all workers where it cannot be made.
+def _opened(make: Callable[[], Recorder | None], collective: Collective) -> Recorder | None:
+    """Return the recorder of worker 0; raises on all workers if it cannot be made.
 
-    If worker 0 were the only one to stop, the others would wait for it.
+    If only worker 0 raised, the others would wait for it.
     """
     recorder, problem = None, None
-    if meeting.worker == 0:
+    if collective.worker == 0:
         try:
             recorder = make()
         except (OSError, EvenstepError) as error:
             problem = str(error)
-    problem = tell(meeting, problem)[0]
+    problem = gather_values(collective, problem)[0]
     if problem is not None:
         raise InvalidSetting(f"log must be what worker 0 can write to, got {problem}")
     return recorder
+
+
+def check_coordinator(coordinator: object) -> None:
+    """Raise InvalidSetting unless this is a coordinator that a worker can use, or None."""
+    if coordinator is None:
+        return
+    if not isinstance(coordinator, JobCoordinator):
+        raise InvalidSetting(
+            "coordinator must be the client of a manager, as evenstep.connect returns it, "
+            f"got {type(coordinator).__name__}"
+        )
+    if coordinator.agrees:
+        raise InvalidSetting(
+            "coordinator must be connected without agree=True, as the gradient exchange agrees"
+        )
+
+
+def _agreed_job(coordinator: JobCoordinator | None, name: str | None) -> dict[str, Any]:
+    """Return the settings of the job that must be the same on all workers."""
+    if coordinator is None:
+        return {"job of the coordinator": None}
+    how = "blocking" if coordinator.blocking else "non-blocking"
+    return {
+        "job of the coordinator": f"{coordinator.job} ({how}, {_job_settings(coordinator)})",
+        "name in the job": name in (None, coordinator.worker),
+    }
+
+
+def _with_job(
+    settings: Settings, coordinator: JobCoordinator, num_workers: int, min_trainable: int
+) -> Settings:
+    """Return the settings with those of the job; raises if they contradict each other."""
+    job = coordinator.settings
+    if settings.mode != "balanced":
+        raise InvalidSetting(
+            f"mode must be 'balanced' with a coordinator, as the plans are those of job "
+            f"{coordinator.job}, got {settings.mode!r}"
+        )
+    if settings.straggler == "restart":
+        raise InvalidSetting(
+            "straggler must be 'advise' or 'bench' with a coordinator, as advice does not travel "
+            "with its plans, got 'restart'"
+        )
+    _require_job(coordinator, "workers", job.workers, num_workers)
+    _require_job(coordinator, "total", job.total, settings.total)
+    _require_job(coordinator, "minimum", job.minimum, settings.minimum)
+    _require_job(coordinator, "granularity", job.granularity, settings.granularity)
+    if settings.policy is not None:
+        _require_job(coordinator, "policy", job.policy, name_of(settings.policy))
+    if settings.predictor is not None:
+        _require_job(coordinator, "predictor", job.predictor, settings.predictor)
+    if 0 < job.minimum < min_trainable:
+        raise InvalidSetting(
+            f"minimum of job {coordinator.job} must be at least {min_trainable}, as the model has "
+            f"BatchNorm, got {job.minimum}: evenstep.connect(..., minimum={min_trainable})"
+        )
+    return replace(settings, policy=job.policy, predictor=job.predictor)
+
+
+def _name_in(coordinator: JobCoordinator | None, name: str | None) -> str | None:
+    """Return the name of this worker, which is its name in the job if there is one."""
+    if coordinator is None:
+        return name
+    if name is not None:
+        _require_job(coordinator, "name", coordinator.worker, name)
+    return coordinator.worker
+
+
+def _require_job(coordinator: JobCoordinator, what: str, theirs: Any, ours: Any) -> None:
+    if theirs != ours:
+        raise InvalidSetting(
+            f"{what} must be that of job {coordinator.job}, {theirs!r}, got {ours!r}"
+        )
+
+
+def _job_settings(coordinator: JobCoordinator) -> str:
+    names = ("workers", "total", "policy", "predictor", "minimum", "granularity")
+    return ", ".join(f"{name} {getattr(coordinator.settings, name)}" for name in names)

@@ -1,4 +1,4 @@
-"""Recording: what was reported, for the summary and for the run log that worker 0 writes."""
+"""Records all reports: in a summary, and in the run log that worker 0 writes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from evenstep.policies import short_form
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.runlog.loggers import Logger
-from evenstep.training.finished_iteration import FinishedIteration
+from evenstep.training.iteration import FinishedIteration
 
 T = TypeVar("T")
 
-
 Output = str | os.PathLike[str] | Logger
 Log = Output | Sequence[Output]
-"""Where a training is recorded: the path of a run log, a logger, or several of them."""
+"""The output of a training: the path of a run log, a logger, or several of them."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ _log = logging.getLogger(__name__)
 class Recorder:
     """Writes each iteration once its reports are known.
 
-    A run log or logger that fails ends, with a warning; the training and the others go on.
+    A run log or logger that fails is dropped with a warning; the training and the others continue.
     """
 
     def __init__(self, log: Log, header: Header) -> None:
@@ -50,10 +49,10 @@ class Recorder:
     def record(
         self, reports: Reports, plan: Plan, sizes: Ints, iteration: int, start: float
     ) -> None:
-        """Write an iteration, with the plan that it ran under and the sizes really used.
+        """Write an iteration, with its plan and the sizes actually used.
 
-        The reports have its times, but the usage at the start of the next iteration, and the
-        speeds predicted for that one: its own came with the reports before.
+        The reports hold its times, but the usage and the predicted speeds of the next iteration:
+        its own came with the reports before.
         """
         before, self._before = self._before, reports
         if before is not None and before.iteration != iteration:
@@ -76,12 +75,12 @@ class Recorder:
         self._loggers = [o for o in self._loggers if _works(o, lambda o: o.iteration(row, workers))]
 
     def note(self, iteration: int, text: str) -> None:
-        """Write what happened at the boundary of an iteration."""
+        """Write a note about the boundary before an iteration."""
         event = Event("note", iteration, text=text)
         self._writers = [w for w in self._writers if _works(w, lambda w: w.event(event))]
 
     def close(self, iteration: int) -> None:
-        """End the run logs, and let the loggers write what is left."""
+        """Close the run logs and loggers."""
         for writer in self._writers:
             _works(writer, lambda writer: _end(writer, iteration))
         for logger in self._loggers:
@@ -90,7 +89,7 @@ class Recorder:
 
 
 class RunTotals:
-    """Takes every iteration's reports, wherever the plans come from."""
+    """Adds up the reports of all iterations, and records them."""
 
     def __init__(self, even: Ints, recorder: Recorder | None) -> None:
         self.summary = Summary(even)
@@ -99,7 +98,7 @@ class RunTotals:
         self._attribution: Attribution[FinishedIteration] = Attribution()
 
     def add(self, reports: Reports, done: FinishedIteration) -> None:
-        """Take the reports at the end of an iteration, which is added once its times are known."""
+        """Take the reports at the end of an iteration, which counts once its times are known."""
         self.last_reports = reports
         for complete, iteration in self._attribution.add(reports, done):
             self._add(complete, iteration)
@@ -110,12 +109,12 @@ class RunTotals:
             self._recorder.record(reports, done.plan, done.sizes, done.iteration, done.start)
 
     def note(self, iteration: int, text: str) -> None:
-        """Write into the run log, where there is one, what happened before an iteration."""
+        """Write a note about the boundary before an iteration into the run log, if there is one."""
         if self._recorder is not None:
             self._recorder.note(iteration, text)
 
     def close(self, iteration: int) -> None:
-        """Add what still waits for times that will not come, and end the run log."""
+        """Add the iterations whose times will not come any more, and close the run log."""
         for reports, done in self._attribution.rest():
             self._add(reports, done)
         recorder, self._recorder = self._recorder, None
@@ -124,15 +123,15 @@ class RunTotals:
 
 
 def _works(output: T, act: Callable[[T], None]) -> bool:
-    """Do something with an output, and return whether it went well.
+    """Call a function with an output, and return whether it succeeded.
 
-    What other people's loggers raise is anything; of a run log of ours, the disk may be full.
+    A logger of a user may raise any error; a run log raises OSError, say on a full disk.
     """
     expected = OSError if isinstance(output, RunLogWriter) else Exception
     try:
         act(output)
     except expected as error:
-        _log.warning("%s ends, as it failed: %s", type(output).__name__, error)
+        _log.warning("%s failed and is not used any more: %s", type(output).__name__, error)
         return False
     return True
 
@@ -150,7 +149,7 @@ def _end(writer: RunLogWriter, iteration: int) -> None:
 def make_recorder(
     log: Log | None, planner: Planner, source: str, mode: str, predictor: str, job: str = "ddp"
 ) -> Recorder | None:
-    """Return the recorder of a training with the settings of a planner, if it has a log."""
+    """Return the recorder of a training with the settings of a planner, or None without a log."""
     if not log:
         return None
     header = Header(
@@ -167,13 +166,13 @@ def make_recorder(
 
 
 _SETTLE = 5
-"""Iterations before estimates count: the lines must be known first."""
+"""Iterations before estimates count, as the lines must be fitted first."""
 _ALL, _EVERY = 20, 5
-"""So many iterations are all looked at; later, one in so many is enough for an estimate."""
+"""The first `_ALL` iterations count; after that, one in `_EVERY` is enough for an estimate."""
 
 
 class Summary:
-    """Adds up what every iteration took, would have taken evenly, and would take as proposed."""
+    """Adds up iteration times: measured, estimated for even sizes, and for proposed sizes."""
 
     def __init__(self, even: Ints) -> None:
         self._even = even
@@ -197,7 +196,7 @@ class Summary:
         self._count += 1
         if self._count <= _SETTLE:
             return
-        # The work of this iteration, be it a tail, of accumulated batches, or of long samples.
+        # An iteration may be the end of an epoch, accumulate batches, or have long samples.
         work = reports.batch_sizes.sum() / plan.sizes.sum()
         self._actual.add(reports.times)
         self._plain.add(self._filter.times_at(self._even * work))
@@ -230,7 +229,7 @@ class Summary:
 
 
 class _Tally:
-    """Iteration times and waiting, added up."""
+    """The sums of iteration times and of waiting times."""
 
     def __init__(self) -> None:
         self.time = 0.0

@@ -1,8 +1,8 @@
-"""Slots: the reports of all workers as one small array that a sum all-reduce fills.
+"""Report rows: the reports of all workers as one small array, gathered by a sum all-reduce.
 
-Each worker writes its own row into zeros, so that the sum over workers is every row, to the bit,
-on every worker, whatever the order of the summation. A row fits into float32, the dtype of most
-gradients, so that it can ride at the end of a gradient bucket.
+Each worker writes its own row into an array of zeros, so that the sum over the workers holds all
+rows exactly, in whatever order it is computed. A row consists of float32, the dtype of most
+gradients, so that it can be sent at the end of a gradient bucket.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ Row = NDArray[np.float32]
 
 WIDTH = 9
 """Numbers per worker: x, t, c, m, device memory, predicted v, cap, age of x and t, digest of plan
-and place."""
+and position."""
 _UNKNOWN = -1.0
 _DIGEST_MASK = 2**24 - 1
-"""As many bits as a float32 keeps exactly; so many samples fit into a batch, too."""
+"""The 24 bits that a float32 keeps exactly; they also limit the samples of a batch."""
 
 
-def digest(plan: Plan, place: Sequence[int] = ()) -> int:
-    """Return a short hash of what must be the same on all workers.
+def digest(plan: Plan, position: Sequence[int] = ()) -> int:
+    """Return a short hash of the plan and its position in the data.
 
-    That is the number, start and sizes of the plan, and the place in the data that it deals from.
+    They must be the same on all workers.
     """
-    head = np.array([plan.number, plan.iteration, *place], dtype="<i8").tobytes()
+    head = np.array([plan.number, plan.iteration, *position], dtype="<i8").tobytes()
     crc = zlib.crc32(plan.sizes.astype("<i8").tobytes(), zlib.crc32(head))
     return crc & _DIGEST_MASK
 
@@ -47,10 +47,10 @@ def write_row(
     digest: int,
     age: int | None = 0,
 ) -> Row:
-    """Return one worker's row; what it does not know is None.
+    """Return the row of one worker; unknown values are None.
 
-    The `age` of x and t is how many iterations ended after theirs: a device that runs ahead is
-    measured late. An age fits into a float32 for ever, which an iteration does not.
+    The `age` of x and t is the number of iterations that ended after theirs: a device that runs
+    ahead is measured late. An age always fits into a float32, the number of an iteration may not.
     """
     values = (batch_size, time, cpu, memory, device_memory, speed, cap, age, digest)
     return np.array([_UNKNOWN if v is None else v for v in values], dtype=np.float32)
@@ -63,7 +63,7 @@ def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
     known = bool(np.all(speeds > 0))
     return Reports(
         iteration=iteration,
-        # Average samples need not be whole.
+        # Sizes in average samples may be fractions.
         batch_sizes=np.where(observed, np.maximum(np.rint(x), 1), 0).astype(np.int64),
         times=np.where(observed, t, np.nan),
         cpu=np.clip(cpu, 0, 1),
@@ -76,16 +76,16 @@ def read_rows(rows: NDArray[np.float32], iteration: int) -> Reports:
 
 
 def _measured(ages: Floats, iteration: int) -> Ints | None:
-    """Return the iteration that each worker's x and t are of; None where all are of the last."""
+    """Return the iteration of each worker's x and t; None if all are of the last iteration."""
     if not ages.any():
         return None
     return np.where(ages >= 0, np.maximum(iteration - 1 - ages, -1), -1).astype(np.int64)
 
 
-def check_digests(rows: NDArray[np.float32], plan: Plan, place: Sequence[int] = ()) -> None:
-    """Raise DivergedPlans unless every worker used this plan at this place in the data."""
+def check_digests(rows: NDArray[np.float32], plan: Plan, position: Sequence[int] = ()) -> None:
+    """Raise DivergedPlans unless all workers used this plan at this position in the data."""
     digests = rows[:, -1].astype(np.int64)
-    different = np.flatnonzero(digests != digest(plan, place))
+    different = np.flatnonzero(digests != digest(plan, position))
     if len(different):
         raise DivergedPlans(
             "all workers must use the same plan for the same samples, but worker "

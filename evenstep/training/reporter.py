@@ -1,4 +1,4 @@
-"""Reporting: what this worker says at the end of each iteration."""
+"""Makes the report of this worker at the end of each iteration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reporter:
         self._model = None if predictor is None else SpeedModel(predictor)
         self._timer = timer
         self._warm_up = warm_up
-        # Usage is only read where somebody uses it.
+        # Usage is read only where the predictor, the policy or the log needs it.
         self._probe = UsageProbe() if predictor is not None or reads else None
         self._num_ended = 0
         self._remembered: float | None = None
@@ -32,7 +32,7 @@ class Reporter:
     def row(self, cap: int | None, device_memory: float | None, digest: int) -> Row:
         """Return the row of the iteration that has just ended, with the digest of its plan.
 
-        What is measured may be an earlier iteration, which the row says.
+        The measured iteration may be an earlier one; the row holds its age.
         """
         measured = self._timer.finished()
         self._num_ended += 1
@@ -51,33 +51,33 @@ class Reporter:
         )
 
     def remember(self, speed: float) -> None:
-        """Report the speed that this worker had before a restart, until it has measured one."""
+        """Report this speed, from before a restart, until there is a measurement."""
         self._remembered = speed
 
     def close(self) -> None:
-        """End the probe and a training that may be running."""
+        """Stop the probe and the training of the predictor."""
         if self._probe is not None:
             self._probe.close()
         if self._model is not None:
             self._model.close()
 
     def _is_known(self, measured: Measurement | None) -> bool:
-        """Whether there is something to learn from: the first iterations allocate and compile."""
+        """Whether the measurement is usable: the first iterations allocate and compile."""
         if measured is None or not measured.time or measured.batch_size <= 0:
             return False
-        return self._place_of(measured) >= self._warm_up
+        return self._iteration_of(measured) >= self._warm_up
 
-    def _place_of(self, measured: Measurement) -> int:
-        """Return which iteration was measured, counted from 0 since this worker began."""
+    def _iteration_of(self, measured: Measurement) -> int:
+        """Return the measured iteration, counted from 0 since this worker started."""
         return self._num_ended - 1 - measured.age
 
     def _predict(self, known: Measurement | None, usage: Usage) -> float | None:
-        """Learn what was measured, and predict the speed of the iteration about to start."""
+        """Learn from the measurement, and predict the speed of the next iteration."""
         if self._model is None:
             return None
         if known is not None and known.time:
             speed = np.array([known.batch_size / known.time])
-            self._model.learn(speed, np.array([self._place_of(known)]))
+            self._model.learn(speed, np.array([self._iteration_of(known)]))
         cpu, memory = np.array([usage.cpu]), np.array([usage.memory])
         self._model.begin(self._num_ended, cpu, memory)
         if not self._model.is_taught:

@@ -1,4 +1,4 @@
-"""Settings: from a mode and short forms to a policy and a predictor."""
+"""The settings of a balancer: options, their checks, and the policy and predictor they name."""
 
 from __future__ import annotations
 
@@ -20,47 +20,50 @@ MODES = ("balanced", "static", "observe", "off")
 
 
 class SizeOptions(TypedDict, total=False):
-    """Options of the balancers of all frameworks, also of those that do not measure."""
+    """Options of all balancers; the only ones of a `ShardedBalancer`, which measures no times."""
 
     shares: Sequence[float] | None
     """Fixed proportions of the batch sizes, one per worker."""
     minimum: int | None
     """The smallest batch size of a worker."""
     maximum: int | Sequence[int] | None
-    """The largest batch size: one for all workers, or one for each."""
+    """The largest batch size: one for all workers, or one for each (not for sharded models)."""
     summary: bool
-    """Whether worker 0 prints at the end what balancing gained."""
+    """Whether worker 0 prints a line at the end on the time that balancing has saved."""
 
 
 class LoopOptions(SizeOptions, total=False):
-    """Options of the balancers that measure batch processing times."""
+    """Options of the balancers that measure batch processing times; all that JAX takes."""
 
     mode: str
     """`balanced`, `static` (with `shares`), `observe` or `off`."""
     policy: str | Policy[Any] | None
+    """The short form of a policy, as for `evenstep simulate`, or a policy object."""
     predictor: str | None
+    """The short form of a speed predictor; by default, the policy decides whether to use one."""
     coordinator: JobCoordinator | None
-    """The client of a manager, which makes the plans."""
+    """The client of a manager, as `evenstep.connect` returns it; the manager makes the plans."""
     log: Log | None
     """The run log that worker 0 writes, or a list of run logs and loggers."""
     name: str | None
-    """What this worker is called; its host and device by default."""
+    """The name of this worker in logs and checkpoints; by default, its host and device."""
     warm_up: int
     """Iterations at the start whose times are not reported."""
     timer: Timer | None
+    """Measures batch processing times; by default, the timer for the device."""
     source: str
-    """What a run log says about its times: `measured` or `emulated`."""
+    """The source of times that the run log names: `measured` or `emulated`."""
 
 
 class Options(LoopOptions, total=False):
-    """Options of the balancers whose batches may have any size."""
+    """Options of the balancers for DDP, TensorFlow and MXNet, whose batches may have any size."""
 
     granularity: int | None
-    """What batch sizes are multiples of."""
+    """Batch sizes are multiples of this."""
 
 
 def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise InvalidSetting where an option has a name that is not known.
+    """Raise InvalidSetting for an option with an unknown name.
 
     >>> check_names({"polcy": "even"}, ["policy", "mode"])
     Traceback (most recent call last):
@@ -77,7 +80,7 @@ def check_names(options: Mapping[str, Any], known: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a balancer was told about sizes and plans, which must be the same on all workers."""
+    """The settings of sizes and plans, which must be the same on all workers."""
 
     total: int
     mode: str
@@ -92,11 +95,11 @@ class Settings:
     warm_up: int
 
     def agreed(self) -> dict[str, Any]:
-        """Return all of it in a form that can be compared between processes."""
+        """Return the settings in a form that can be compared between processes."""
         return {f.name: _comparable(getattr(self, f.name)) for f in fields(self)}
 
     def make_policy(self, device: str) -> Policy[Any]:
-        """Return the policy; a straggler can only be benched by one that tries it again."""
+        """Return the policy; benching takes one that tries a benched worker again."""
         policy = self.policy
         if self.straggler == "bench":
             self._check_bench()
@@ -106,11 +109,11 @@ class Settings:
 
     @property
     def _has_remainder(self) -> bool:
-        """Whether some batch cannot be of whole granules, as the total is not."""
+        """Whether one batch is not a multiple of the granularity, as the total is not."""
         return self.granularity > 1 and self.total % self.granularity != 0
 
     def check_retries(self, min_trainable: int) -> None:
-        """Raise InvalidSetting where a benched worker would be tried again with too few samples."""
+        """Raise InvalidSetting if a benched worker would be tried again with too few samples."""
         is_ours = self.policy is None or isinstance(self.policy, str)
         if self.minimum == 0 and self.granularity < min_trainable and is_ours:
             raise InvalidSetting(
@@ -131,20 +134,20 @@ class Settings:
                 f"got {self.policy!r}"
             )
 
-    def make_core(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Planner:
-        """Return the balancer of these members."""
+    def make_planner(self, members: Sequence[str], policy: Policy[Any], delay: int) -> Planner:
+        """Return the planner of these members."""
         maxima = maxima_of(self.maximum, len(members))
         caps = None if maxima is None else dict(zip(members, maxima, strict=True))
         return Planner(
             members, self.total, policy, minimum=self.minimum,
             granularity=1 if self._has_remainder else self.granularity,
             delay=delay,
-            # Who may run more than it can at once has a limit, but not in plans.
+            # With micro-batches, the largest batch limits the pieces, not the plan.
             caps=None if self.micro_batches else caps,
         )  # fmt: skip
 
     def limit_of(self, worker: int, num_workers: int) -> int | None:
-        """Return the largest batch that a worker can run at once, where it was given."""
+        """Return the given largest batch that a worker can run at once, or None."""
         maxima = maxima_of(self.maximum, num_workers)
         return None if maxima is None else maxima[worker]
 
@@ -162,7 +165,7 @@ def choose_sizes(
     min_trainable: int,
     coordinator: JobCoordinator | None,
 ) -> tuple[int, int]:
-    """Return minimum and granularity: as given, as the job has them, or as the model needs them."""
+    """Return minimum and granularity: the given ones, those of the job, or of the model."""
     if coordinator is not None:
         default = coordinator.settings.minimum, coordinator.settings.granularity
     else:
@@ -179,7 +182,7 @@ def choose_policy(
     shares: Sequence[float] | None,
     device: str,
 ) -> Policy[Any]:
-    """Return the policy of a mode; usage is read here, wherever the policy needs it."""
+    """Return the policy of a mode."""
     if mode not in MODES:
         raise InvalidSetting(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if (mode == "static") != (shares is not None):
@@ -196,14 +199,14 @@ def choose_policy(
 
 
 def name_of(policy: str | Policy[Any] | None) -> str | None:
-    """Return what tells policies apart between processes, which an object's address does not."""
+    """Return a name of a policy that is the same in all processes."""
     if policy is None or isinstance(policy, str):
         return policy
     return repr(policy) if is_dataclass(policy) else type(policy).__qualname__
 
 
 def choose_predictor(policy: Policy[Any], predictor: str | None) -> Predictor | None:
-    """Return this worker's predictor, where the policy needs one or the user wants one."""
+    """Return this worker's predictor, if the policy needs one or the user names one."""
     if predictor is None and not policy.uses_speeds:
         return None
     return make_predictor(predictor or DEFAULT_PREDICTOR, num_workers=1)
@@ -221,7 +224,7 @@ def check_sizes(total: int, minimum: int, num_workers: int) -> None:
 
 
 def maxima_of(maximum: int | Sequence[int] | None, num_workers: int) -> list[int] | None:
-    """Return every worker's largest batch size, from one for all or one for each."""
+    """Return the largest batch size of each worker, from one for all or one for each."""
     if maximum is None:
         return None
     maxima = [maximum] * num_workers if isinstance(maximum, int) else list(maximum)

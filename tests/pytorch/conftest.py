@@ -12,6 +12,6 @@ from tests.manager.fixtures import manager as manager
 @pytest.fixture(scope="session")
 def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     """Processes for all tests of a run: a launch costs as much as dozens of tests."""
-    crew = Workers(tmp_path_factory.mktemp("workers"))
-    yield crew
-    crew.close()
+    started = Workers(tmp_path_factory.mktemp("workers"))
+    yield started
+    started.close()

@@ -1,4 +1,4 @@
-"""A training that dies as it is told, for the tests of restarts; started by torchrun.
+"""A training that dies on request, for the tests of restarts; started by torchrun.
 
 Every worker writes down the samples of each iteration before it trains on them; worker 0 saves a
 checkpoint after every third iteration, and at the end what became of it.

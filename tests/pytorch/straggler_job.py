@@ -44,8 +44,8 @@ def main() -> None:
         first = balancer.plan.sizes.tolist()
         for samples, labels in loader:
             F.cross_entropy(model(samples), labels).backward()
-            place = [balancer.iteration, balancer.num_workers, samples[:, 0].tolist(), first]
-            print(json.dumps(place), file=seen, flush=True)
+            position = [balancer.iteration, balancer.num_workers, samples[:, 0].tolist(), first]
+            print(json.dumps(position), file=seen, flush=True)
     balancer.close()
     print(f"{name} done with {dist.get_world_size()}", os.getpid())
     dist.destroy_process_group()

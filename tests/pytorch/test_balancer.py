@@ -173,7 +173,7 @@ def behind(num_iterations):
     with balanced(12, policy=cycle(*table)) as balancer:
         boundary = balancer._loop._boundary
         assert isinstance(boundary, LocalPlanning)
-        balancer._loop._lag = boundary.core.delay = 1
+        balancer._loop._lag = boundary.planner.delay = 1
         noted = note_reports(balancer)
         sizes = [len(batch[0]) for batch in _exchanged(balancer, num_iterations)]
         at = [done.iteration for _, done in noted]

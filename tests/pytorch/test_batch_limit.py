@@ -302,7 +302,7 @@ class Hungry(nn.Module):
 
 @contextmanager
 def address_space(more):
-    """Let this process have only so many more bytes."""
+    """Limit this process to a number of further bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     before = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
@@ -342,7 +342,7 @@ def test_memory_that_really_runs_out_is_survived(workers):
 
 
 class Readings:
-    """Memory as told: some for the model, some for each sample."""
+    """Emulated memory: some for the model, some for each sample."""
 
     def __init__(self):
         self.size = 0

@@ -168,7 +168,7 @@ def early_break(table: Any) -> Any:
 
 
 def exceptions(table: Any) -> Any:
-    """Let the body fail before and after its passes; the next iteration goes on."""
+    """Let the body fail before and after its passes; the next iteration continues."""
     loop = Loop(table)
     for i, (samples, labels) in enumerate(loop.batches()):
         with suppress(KeyError):

@@ -57,7 +57,7 @@ def test_iterations_process_the_samples_of_bsp_with_counts_as_planned(workers, n
         for k, parts in enumerate(iterations):
             samples = order[k * TOTAL : (k + 1) * TOTAL]
             assert sorted(itertools.chain(*parts)) == sorted(samples.tolist())
-            # Whoever weighs gradients by samples must know how many were really dealt.
+            # To weigh gradients by samples takes the number of samples really dealt.
             assert all(sizes[epoch * 5 + k] == list(map(len, parts)) for _, sizes in results)
         for k, parts in enumerate(iterations[:4]):
             tokens = np.array([counts[part].sum() for part in parts])
@@ -74,7 +74,7 @@ def test_samples_would_not_do(workers):
 
 
 class PerToken(HostTimer):
-    """A timer whose clock goes on by what it is told, however busy the machine."""
+    """A timer with a clock that the test sets, on however busy a machine."""
 
     def __init__(self) -> None:
         self.now = 0.0

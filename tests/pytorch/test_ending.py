@@ -27,22 +27,22 @@ class Thing:
 
 
 def test_waits_until_nothing_handed_is_held_any_more():
-    handed = InflightTensors()
-    things = [handed.watch(Thing()) for _ in range(3)]
-    assert not handed.wait(patience=0.01)
+    inflight = InflightTensors()
+    things = [inflight.watch(Thing()) for _ in range(3)]
+    assert not inflight.wait(patience=0.01)
     timer = threading.Timer(0.05, things.clear)
     timer.start()
-    assert handed.wait()
+    assert inflight.wait()
     assert not things
     timer.join()
 
 
 def test_holds_nothing_of_what_was_handed_itself():
-    handed = InflightTensors()
+    inflight = InflightTensors()
     for _ in range(1000):
-        handed.watch(Thing())
-    assert handed.wait(patience=0)
-    assert len(handed._watched) == 1
+        inflight.watch(Thing())
+    assert inflight.wait(patience=0)
+    assert len(inflight._watched) == 1
 
 
 def test_at_exit_threads_that_nobody_watches_get_a_moment(monkeypatch):
@@ -56,41 +56,41 @@ def test_at_exit_threads_that_nobody_watches_get_a_moment(monkeypatch):
 
 
 def train_and_watch(counts):
-    """Train for an epoch; return what was handed to the process group, and whether it was kept."""
+    """Train for an epoch; return the types passed to the group, and whether all were released."""
     model = DistributedDataParallel(net(torch.float64), bucket_cap_mb=0.0005)
     balancer = Balancer(model, 16, summary=False)
     types = []
-    handed = balancer._meeting.handed
-    watch = handed.watch
-    handed.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
+    inflight = balancer._collective.inflight
+    watch = inflight.watch
+    inflight.watch = lambda thing: types.append(type(thing).__name__) or watch(thing)  # type: ignore[func-returns-value, method-assign]
     for samples, labels in balancer.loader(data(32, torch.float64)):
         loss = F.cross_entropy(model(samples), labels)
         (balancer.weigh(loss, len(labels)) if counts else loss).backward()
     balancer.mean(1.0)
     balancer.close()
-    return set(types), handed.wait(patience=20)
+    return set(types), inflight.wait(patience=20)
 
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("counts", [False, True])
 def test_process_group_lets_go_of_everything_handed_to_it(workers, counts):
-    for handed, is_let_go in workers.run(train_and_watch, counts=counts):
-        assert handed == {"Tensor", "function"}
+    for types, is_let_go in workers.run(train_and_watch, counts=counts):
+        assert types == {"Tensor", "function"}
         assert is_let_go
 
 
 def build_and_drop():
     """Train a model and drop it with its balancer; return whether it is gone."""
     model = DistributedDataParallel(net(torch.float64))
-    fellow = DistributedDataParallel(net(torch.float64))
+    extra = DistributedDataParallel(net(torch.float64))
     balancer = Balancer(model, 16, summary=False)
-    balancer.include(fellow)
+    balancer.include(extra)
     for samples, labels in balancer.loader(data(32, torch.float64)):
-        F.cross_entropy(fellow(samples), labels).backward()
+        F.cross_entropy(extra(samples), labels).backward()
         F.cross_entropy(model(samples), labels).backward()
     balancer.close()
-    gone = [weakref.ref(model), weakref.ref(fellow)]
-    del model, fellow, balancer
+    gone = [weakref.ref(model), weakref.ref(extra)]
+    del model, extra, balancer
     gc.collect()
     return [ref() is None for ref in gone]
 
@@ -101,7 +101,7 @@ def test_model_and_balancer_leave_memory_once_dropped(workers):
 
 
 def drop_only_the_balancer():
-    """Train on after the names of balancer and loader are gone; return whether it goes on."""
+    """Train on after the names of balancer and loader are gone; return whether it continues."""
     model = DistributedDataParallel(net(torch.float64))
     balancer = Balancer(model, 16, summary=False)
     batches = list(balancer.loader(data(16, torch.float64)))

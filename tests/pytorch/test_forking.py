@@ -24,8 +24,8 @@ def hold(thing: list[Thing], let_go: threading.Event) -> None:
 
 
 def test_fork_waits_until_what_was_handed_over_is_let_go_of():
-    handed, let_go = InflightTensors(), threading.Event()
-    things = [handed.watch(Thing())]
+    inflight, let_go = InflightTensors(), threading.Event()
+    things = [inflight.watch(Thing())]
     holder = threading.Thread(target=hold, args=(things, let_go))
     holder.start()
     child = os.fork()
@@ -37,8 +37,8 @@ def test_fork_waits_until_what_was_handed_over_is_let_go_of():
 
 
 def test_fork_does_not_wait_for_ever():
-    handed = InflightTensors()
-    thing = handed.watch(Thing())
+    inflight = InflightTensors()
+    thing = inflight.watch(Thing())
     child = os.fork()
     if child == 0:
         os._exit(0)

@@ -259,18 +259,18 @@ def evaluated_before(accumulating, leave):
         balancer.close()
         ((reports, done),) = noted
         error = distance(gradients(model), joined_gradient(16 * pieces))
-        return error, done.sizes.tolist(), done.place, bool(reports.observed.any())
+        return error, done.sizes.tolist(), done.position, bool(reports.observed.any())
 
 
 @pytest.mark.parametrize("accumulating", [False, True])
 @pytest.mark.parametrize("leave", [False, True])
 def test_evaluation_between_batch_and_backward_pass_changes_no_weight(workers, accumulating, leave):
-    for error, sizes, place, observed in workers.run(
+    for error, sizes, position, observed in workers.run(
         evaluated_before, accumulating=accumulating, leave=leave
     ):
         assert error <= 1e-6
         assert sizes == ([6, 26] if accumulating else [3, 13])
-        assert place == (0, 1 if accumulating else 0)
+        assert position == (0, 1 if accumulating else 0)
         # Nobody can tell how much of the time was the iteration's own.
         assert not observed
 

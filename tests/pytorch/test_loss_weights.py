@@ -232,9 +232,9 @@ def test_count_must_be_a_number(count):
 
 @pytest.mark.parametrize("count", [0, 1, 2**24 + 1, 123_456_789_123])
 def test_count_travels_without_rounding(count):
-    weighing = LossWeights(total=8)
-    weighing.weigh(torch.ones((), requires_grad=True), count).backward()
-    slot = weighing.slot()
+    loss_weights = LossWeights(total=8)
+    loss_weights.weigh(torch.ones((), requires_grad=True), count).backward()
+    slot = loss_weights.slot()
     assert slot.dtype == "float32"
     assert int(slot.astype("float64").sum()) == count
 
@@ -250,13 +250,14 @@ class Bucket:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_no_bucket_waits_for_ever_where_the_last_one_fails(fails):
-    weighing = LossWeights(total=8)
-    weighing.weigh(torch.ones((), requires_grad=True), 4).backward()
-    slots = torch.tensor(weighing.slot()).view(1, 2)
+    loss_weights = LossWeights(total=8)
+    loss_weights.weigh(torch.ones((), requires_grad=True), 4).backward()
+    slots = torch.tensor(loss_weights.slot()).view(1, 2)
     summed: list[Any] = [torch.futures.Future(), torch.futures.Future()]
     buckets: list[Any] = [Bucket(0), Bucket(1)]
     divided = [
-        weighing.divided(summed[i], buckets[i], lambda: slots, InflightTensors()) for i in range(2)
+        loss_weights.divided(summed[i], buckets[i], lambda: slots, InflightTensors())
+        for i in range(2)
     ]
     summed[0].set_result(torch.ones(2))
     assert not divided[0].done()

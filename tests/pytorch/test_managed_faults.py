@@ -1,4 +1,4 @@
-"""A manager that fails: training goes on, and no two workers ever use different plans."""
+"""A manager that fails: training continues, and no two workers ever use different plans."""
 
 from __future__ import annotations
 
@@ -40,12 +40,15 @@ def up():
 
 def through_an_outage(address, name, blocking, folder):
     """Train before, during and after an outage, in which the workers' speeds change."""
-    told = Path(folder)
+    signals = Path(folder)
 
     def before(k):
         if k in (12, 24):
-            (told / f"{'kill' if k == 12 else 'start'}-{dist.get_rank()}").touch()
-            until((told / ("killed" if k == 12 else "started")).exists, "word of the manager")
+            (signals / f"{'kill' if k == 12 else 'start'}-{dist.get_rank()}").touch()
+            until(
+                (signals / ("killed" if k == 12 else "started")).exists,
+                "the manager's signal",
+            )
             if k == 24:
                 until(lambda: client.connected, "coming back")
                 timer._speed = SPEEDS[::-1][dist.get_rank()]
@@ -61,27 +64,27 @@ def test_killed_manager_leaves_the_last_plan_and_plans_come_again(
     workers, tmp_path, blocking, keeps
 ):
     workers.run(up, count=3)
-    told = tmp_path / "told"
-    told.mkdir()
+    signals = tmp_path / "signals"
+    signals.mkdir()
     options = ("--state", tmp_path / "state") if keeps else ()
     with running(*options, log=tmp_path / "log") as manager:
 
         def fail():
-            until((told / "kill-0").exists, "the twelfth iteration")
+            until((signals / "kill-0").exists, "the twelfth iteration")
             if keeps:
                 until(lambda: list((tmp_path / "state").iterdir()), "saving")
             manager.kill()
-            (told / "killed").touch()
-            until((told / "start-0").exists, "the twenty-fourth iteration")
+            (signals / "killed").touch()
+            until((signals / "start-0").exists, "the twenty-fourth iteration")
             manager.start()
-            (told / "started").touch()
+            (signals / "started").touch()
 
         failing = threading.Thread(target=fail)
         failing.start()
         used = common(
             workers.run(
                 through_an_outage, count=3, address=manager.address, name="outage",
-                blocking=blocking, folder=str(told),
+                blocking=blocking, folder=str(signals),
             )
         )  # fmt: skip
         failing.join()
@@ -131,16 +134,16 @@ def test_answers_that_reach_some_workers_only_divide_nobody(workers, tmp_path, b
 
 
 def silence(address, name, folder):
-    told = Path(folder)
+    signals = Path(folder)
     taken = []
 
     def before(k):
         taken.append(time.monotonic())
         if k == 4 and dist.get_rank() == 0:
-            (told / "hang").touch()
-            until((told / "hung").exists, "hanging")
+            (signals / "hang").touch()
+            until((signals / "hung").exists, "hanging")
         if k == 12 and dist.get_rank() == 0:
-            (told / "continue").touch()
+            (signals / "continue").touch()
 
     with managed(address, name, client={"timeout": 0.2, **QUICK}) as (balancer, client):
         used = trained(balancer, 20, before)
@@ -165,7 +168,7 @@ def test_hanging_manager_is_waited_for_once(workers, tmp_path):
         hanging.join()
     used = common([used for used, _ in results])
     assert used[5:13] == used[5:6] * 8
-    # Whoever waits in vain loses its line, and waits no more: one long iteration, not eight.
+    # A worker whose wait times out loses its connection: one long iteration, not eight.
     taken = results[0][1][4:12]
     assert sorted(taken)[-2] < max(taken) / 3
 
@@ -195,7 +198,7 @@ def test_training_begins_evenly_where_no_plan_ever_comes(workers, tmp_path, bloc
 
 
 def scripted(holdings, blocking, lag=0):
-    """Train with a coordinator that has what it is told to, iteration by iteration."""
+    """Train with a coordinator that holds the given plans, iteration by iteration."""
     name = f"w{dist.get_rank()}"
     coordinator = Scripted(name, dist.get_world_size(), blocking, holdings[dist.get_rank()])
     with balanced(TOTAL, coordinator=coordinator) as balancer:

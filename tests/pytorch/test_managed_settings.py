@@ -130,7 +130,7 @@ def test_training_goes_on_where_checkpoint_and_client_say(workers, manager, job)
         assert [sizes for _, sizes in again] == [[10, 30, 20]] * 4
         assert (iteration, reached) == (24, 24)
         assert "must not be before that which the job has reached, 23, got 20" in refusal
-        assert "connect anew, with iteration=20" in refusal
+        assert "connect again, with iteration=20" in refusal
 
 
 def foreign(address, name, state):

@@ -26,13 +26,13 @@ class Remembering:
 
 
 def recorded(log, iterations=3):
-    core = Planner(["w0", "w1"], 8, Even())
-    recorder = make_recorder(log, core, "measured", "balanced", "none")
+    planner = Planner(["w0", "w1"], 8, Even())
+    recorder = make_recorder(log, planner, "measured", "balanced", "none")
     assert recorder is not None
     sizes, times, unknown = np.array([4, 4]), np.array([0.1, 0.2]), np.full(2, np.nan)
     for k in range(iterations):
         reports = Reports(k + 1, sizes, times, unknown, unknown, unknown)
-        recorder.record(reports, core.plan, sizes, k, 0.2 * k)
+        recorder.record(reports, planner.plan, sizes, k, 0.2 * k)
     recorder.close(iterations)
 
 
@@ -56,10 +56,10 @@ def test_logger_that_fails_ends_and_nothing_else_does(tmp_path, caplog):
     recorded([bad, str(path), good])
     assert len(bad.rows) == 1 and bad.closed == 0
     assert len(good.rows) == 3 and runlog.read(path).ended
-    assert "Remembering ends, as it failed: the server is away" in caplog.text
+    assert "Remembering failed and is not used any more: the server is away" in caplog.text
 
 
 @pytest.mark.parametrize("log", [None, []])
 def test_nothing_to_write_to_is_no_recorder(log):
-    core = Planner(["w0"], 8, Even())
-    assert make_recorder(log, core, "measured", "balanced", "none") is None
+    planner = Planner(["w0"], 8, Even())
+    assert make_recorder(log, planner, "measured", "balanced", "none") is None

@@ -232,7 +232,7 @@ def test_evaluation_needs_no_weighing_and_interrupts_nothing(workers):
 
 
 def restore(path):
-    """Return plan, lines and the rest of an epoch that goes on after a checkpoint."""
+    """Return plan, lines and the rest of an epoch that continues after a checkpoint."""
     with sharded(10, shares=[1, 4]) as (balancer, model):
         loader = balancer.loader(Indices(40))
         for k, _ in enumerate(loader):
@@ -243,9 +243,9 @@ def restore(path):
     with sharded(10) as (balancer, model):
         loader = balancer.loader(Indices(40))
         torch.save(state, f"{path}/{balancer.worker}")
-        saved, place = torch.load(f"{path}/{balancer.worker}")
+        saved, position = torch.load(f"{path}/{balancer.worker}")
         balancer.load_state_dict(saved)
-        loader.load_state_dict(place)
+        loader.load_state_dict(position)
         rest = 0
         for indices, _ in loader:
             rest += len(indices)
@@ -347,7 +347,7 @@ MISTAKES = {
     "maximum not whole": "maximum must be an integer, got 6.5",
     "granularity": "granularity must be >= 1, got 0",
     "granules": "the total must be a multiple of the granularity 3, got 8",
-    "no batch": "a loss must be that of a batch which a loader of this balancer has handed out",
+    "no batch": "a loss must be that of a batch from a loader of this balancer",
     "batch size": "batch_size must be left out, as batch sizes are planned: give the balancer",
 }
 

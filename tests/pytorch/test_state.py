@@ -77,7 +77,7 @@ def predictions(state, names):
         balancer.state_dict()
         boundary = balancer._loop._boundary
         assert isinstance(boundary, LocalPlanning)
-        reports = boundary.account.last_reports
+        reports = boundary.totals.last_reports
         assert reports is not None
         return reports.speeds
 

@@ -18,7 +18,7 @@ from tests.pytorch.setup import FEATURES, balanced, cycle, model_of
 
 
 def make(folder: Path, *sizes: int, **settings: Any) -> list[str]:
-    """Make a partition per worker, of so many samples each, and return their folders."""
+    """Make a partition per worker, with the given numbers of samples, and return their folders."""
     count = sum(sizes)
     drawn = np.random.default_rng(5)
     samples = drawn.standard_normal((count, FEATURES)).astype(np.float32)
@@ -52,7 +52,7 @@ def train_on(balancer: Balancer, batch: Any) -> None:
 
 
 def one_by_one(numbers: Sequence[int], size: int) -> bool:
-    """Whether samples were used in traversals of so many, each sample once in each."""
+    """Whether samples were used in traversals of this size, each sample once in each."""
     whole = [numbers[at : at + size] for at in range(0, len(numbers) - size + 1, size)]
     tail = numbers[len(whole) * size :]
     own = set(numbers)

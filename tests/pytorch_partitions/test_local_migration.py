@@ -25,7 +25,7 @@ from tests.distributed.workers import Workers
 from tests.pytorch.setup import model_of, parameters
 from tests.pytorch_partitions.partitions import endless, make, one_by_one, train_on, training
 
-# What runs beside the training steps back behind everything else, so that a busy machine delays it.
+# Background processes have a low priority, so that a busy machine delays them.
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(300)]
 run_long = partial(Workers.run, timeout=180, count=3)
 
@@ -105,7 +105,7 @@ def test_all_workers_change_over_at_the_same_boundary(workers, tmp_path, num_wor
         # The same on all workers: what they know of each other is equal in every iteration.
         assert [one.sizes for one in seen] == [one.sizes for one in found[0][0]]
         assert seen[-1].sizes == TARGETS
-        # Counts begin anew, with this iteration, and every traversal before and after is whole.
+        # Counts are reset at this iteration, and every traversal before and after is whole.
         assert seen[change].consumed == list(TABLE[0])
         assert one_by_one(numbers_of(seen[:change]), HELD[worker])
         assert one_by_one(numbers_of(seen[change:]), TARGETS[worker])
@@ -143,7 +143,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(workers, tmp_path):
     log = str(tmp_path / "run.jsonl")
     found = run_long(workers, train, folders=folders, spoil="damage_rows", attempts=1, log=log)
     for worker, (seen, own, same, _) in enumerate(found):
-        # The rule counted anew, and has asked again.
+        # The rule counted from 0, and has asked again.
         assert seen[-1].migrations == 2
         assert {tuple(one.sizes) for one in seen} == {HELD}
         assert one_by_one(numbers_of(seen), HELD[worker])
@@ -218,7 +218,7 @@ os._exit(0)
 
 
 def test_an_agent_ends_with_whoever_started_it_however_that_ends(tmp_path):
-    """Also where a child goes on, as a loading process may whose parent was killed."""
+    """Also if a child survives, as a loading process may whose parent was killed."""
     [folder] = make(tmp_path, 20)
     command = [sys.executable, "-c", START_AND_WAIT, folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -15,7 +15,7 @@ from evenstep.partitions import MigrationRule
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import LocalMigration
-from evenstep.pytorch.local_source import Everybody, Snapshot
+from evenstep.pytorch.local_source import AllSamples, Snapshot
 from tests.pytorch_partitions.test_units import CAPS, SIZES, Fake
 
 
@@ -27,7 +27,7 @@ class FirstOfTwo:
     def __init__(self) -> None:
         self.worker, self.total, self.min_trainable, self.iteration = 0, 8, 1, 0
         self.newest_plan = SimpleNamespace(sizes=np.array([6, 2]))
-        self.meeting, self.away = Twins(), nullcontext
+        self.collective, self.away = Twins(), nullcontext
         self.spoilt: list[str] = []
         self.timer = SimpleNamespace(spoil=lambda: self.spoilt.append("time"))
 
@@ -35,7 +35,7 @@ class FirstOfTwo:
         return SimpleNamespace(number=self.iteration, plan=self.newest_plan)
 
     def resume(self, iteration: Any, last: Any) -> None: ...
-    def has_batch(self, *told: Any, **more: Any) -> None: ...
+    def has_batch(self, *batch: Any, **more: Any) -> None: ...
     def note(self, iteration: int, text: str) -> None: ...
 
 
@@ -49,7 +49,7 @@ class Changing:
 
 
 class Twins:
-    """The meeting of two workers who have the same to say."""
+    """The collective of two workers who have the same to say."""
 
     worker, num_workers = 0, 2
 
@@ -64,7 +64,7 @@ def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, lis
     source: Any = Changing()
     migration = LocalMigration(MigrationRule(threshold=1.0), SIZES, CAPS, fake, fake)
     snapshot = Snapshot(TensorDataset(torch.arange(40)), 40, 2, 80)
-    everybody = Everybody(SIZES, np.array([2, 4]), CAPS, "")
+    everybody = AllSamples(SIZES, np.array([2, 4]), CAPS, "")
     loader = LocalLoader(loop, lambda: None, source, snapshot, everybody, migration)
     while loader.num_migrations == 0:
         for _ in loader:
@@ -78,7 +78,7 @@ def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, lis
 
 def test_who_looks_does_not_forget_that_a_migration_has_failed():
     loader, migration, spoilt = looking(MigrationOutcome(0, ("no room",), is_over=False))
-    # The rule counts anew from here, as it does on workers that did not look.
+    # The rule counts from here again, as it does on workers that did not look.
     next(iter(loader))
     assert loader.num_migrations == 1
     assert migration.state.traversals.consumed.tolist() == [6, 2]
@@ -91,5 +91,5 @@ def test_who_looks_begins_the_new_partition_with_the_same_batch():
     assert seen[0] == seen[1]
     assert min(seen[0]) >= 40
     assert migration.state.traversals.consumed.tolist() == [6, 2]
-    # Loading began anew in that iteration, whose time says nothing about the worker.
+    # Loading was restarted in that iteration, whose time says nothing about the worker.
     assert spoilt == ["time"]

@@ -64,15 +64,15 @@ def test_a_speed_is_learned_with_the_usage_at_the_start_of_its_iteration(
     np.testing.assert_allclose(learned, expected, rtol=1e-12)
 
 
-def train(meeting, path, timers):
+def train(collective, path, timers):
     loop = make_loop(
-        meeting, 12, framework="threads", summary=False, policy=cycle(*SIZES), warm_up=0,
-        timer=timers[meeting.worker](lambda ended: 100.0 * ended), log=str(path),
+        collective, 12, framework="threads", summary=False, policy=cycle(*SIZES), warm_up=0,
+        timer=timers[collective.worker](lambda ended: 100.0 * ended), log=str(path),
     )  # fmt: skip
     for dealt in batches(loop, Epochs(96, 12)):
         assert dealt.sizes.sum() == 12
         loop.finish()
-        loop.take(meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
+        loop.take(collective.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
     loop.close()
 
 
@@ -81,7 +81,7 @@ def train(meeting, path, timers):
 )
 def test_the_run_log_has_sizes_and_times_of_the_same_iteration(tmp_path, timers):
     path = tmp_path / "run.jsonl"
-    together(2, lambda meeting: train(meeting, path, timers))
+    together(2, lambda collective: train(collective, path, timers))
     (part,) = read(path).segments
     assert part.iterations.tolist() == list(range(8))
     known = np.isfinite(part.times)

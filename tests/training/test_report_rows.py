@@ -10,8 +10,8 @@ from evenstep.training.report_rows import WIDTH, check_digests, digest, read_row
 PLAN = Plan(number=3, iteration=7, sizes=np.array([8, 24]))
 
 
-def row(batch_size=8, time=0.5, speed=16.0, cap=None, plan=PLAN, place=()):
-    return write_row(batch_size, time, 0.75, 0.5, None, speed, cap, digest(plan, place))
+def row(batch_size=8, time=0.5, speed=16.0, cap=None, plan=PLAN, position=()):
+    return write_row(batch_size, time, 0.75, 0.5, None, speed, cap, digest(plan, position))
 
 
 def summed(*rows):
@@ -57,7 +57,7 @@ def test_unknown_times_and_speeds_stay_unknown():
 
 
 @pytest.mark.parametrize(
-    ("plan", "place"),
+    ("plan", "position"),
     [
         (Plan(4, 7, PLAN.sizes), (1, 2)),
         (Plan(3, 8, PLAN.sizes), (1, 2)),
@@ -67,10 +67,10 @@ def test_unknown_times_and_speeds_stay_unknown():
         (PLAN, ()),
     ],
 )
-def test_any_difference_in_plan_or_place_is_found(plan, place):
-    check_digests(summed(row(place=(1, 2)), row(place=(1, 2))), PLAN, (1, 2))
+def test_any_difference_in_plan_or_position_is_found(plan, position):
+    check_digests(summed(row(position=(1, 2)), row(position=(1, 2))), PLAN, (1, 2))
     with pytest.raises(DivergedPlans, match="worker 1 used another than plan 3"):
-        check_digests(summed(row(place=(1, 2)), row(plan=plan, place=place)), PLAN, (1, 2))
+        check_digests(summed(row(position=(1, 2)), row(plan=plan, position=position)), PLAN, (1, 2))
 
 
 def test_digest_survives_float32():

@@ -34,16 +34,16 @@ def test_epochs_deal_out_what_was_written_down():
 
 
 def test_loops_deal_out_what_was_written_down():
-    def work(meeting):
+    def work(collective):
         loop = make_loop(
-            meeting, WRITTEN.total, framework="threads", policy=WRITTEN.policy(), summary=False
+            collective, WRITTEN.total, framework="threads", policy=WRITTEN.policy(), summary=False
         )
         epochs = Epochs(WRITTEN.num_samples, WRITTEN.total, seed=WRITTEN.seed)
         seen = []
         for dealt in (dealt for _ in range(2) for dealt in batches(loop, epochs)):
             seen.append(dealt.samples.tolist())
             loop.finish()
-            loop.take(meeting.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
+            loop.take(collective.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
         loop.close()
         return seen
 

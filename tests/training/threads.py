@@ -23,8 +23,8 @@ class Table:
         self.barrier = threading.Barrier(num_workers, timeout=30)
 
 
-class ThreadMeeting:
-    """The meeting of one thread."""
+class ThreadCollective:
+    """The collective of one thread."""
 
     def __init__(self, table: Table, worker: int) -> None:
         self._table = table
@@ -40,13 +40,13 @@ class ThreadMeeting:
         return rows
 
 
-def together(num_workers: int, work: Callable[[ThreadMeeting], Result]) -> list[Result]:
+def together(num_workers: int, work: Callable[[ThreadCollective], Result]) -> list[Result]:
     """Return what every worker's work returns; raise what the first of them raised."""
     table = Table(num_workers)
 
     def run(worker: int) -> Result:
         try:
-            return work(ThreadMeeting(table, worker))
+            return work(ThreadCollective(table, worker))
         except BaseException:
             table.barrier.abort()
             raise
