@@ -140,8 +140,8 @@ def _tell_all(values: list[float]) -> list[list[float]]:
     own = torch.tensor(values, dtype=torch.float64)
     everybodys = [torch.empty_like(own) for _ in range(NUM_WORKERS)]
     dist.all_gather(everybodys, own)
-    values: list[list[float]] = torch.stack(everybodys, dim=1).tolist()
-    return values
+    table: list[list[float]] = torch.stack(everybodys, dim=1).tolist()
+    return table
 
 
 def _plain_loader(samples: TensorDataset) -> DataLoader[Any]:

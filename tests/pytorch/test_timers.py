@@ -115,9 +115,9 @@ def test_iteration_with_a_spoilt_earlier_piece_has_no_time(timer, device):
     iterate(timer, device, 1.0, 1)
     iterate(timer, device, 1.0, 1)
     device.done = device.queued
-    assert timer.finished() == Measurement(24, None)
+    assert timer.finished() == Measurement(24, None, age=2)
     # And the next iteration is not spoilt by it.
-    assert timer.finished() == Measurement(1, 0.001)
+    assert timer.finished() == Measurement(1, 0.001, age=1)
 
 
 def test_timer_fits_the_device(monkeypatch):
