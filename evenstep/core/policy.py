@@ -1,10 +1,9 @@
-"""What a policy is: settings, and two pure functions with the state outside.
+"""The interface of policies: settings, and two pure functions with the state outside.
 
-A policy is a frozen dataclass of settings. `init` makes the state before the first iteration,
-`plan` turns a view and a state into a decision and the next state, and neither changes anything
-it is given: replay, checkpoint and test come for free. A policy learns which sizes are in force
-from the view, never from what it decided before, so that its decisions may be delayed, held back
-or overruled by whoever calls it.
+A policy is a frozen dataclass of settings. `init` makes the state before the first iteration, and
+`plan` turns a view and a state into a decision and the next state. Neither changes its arguments,
+so that replays, checkpoints and tests are simple. A policy reads the sizes in force from the view,
+never from its own decisions, so that its caller may delay, hold back or overrule them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ State = TypeVar("State")
 
 
 class Policy(Protocol[State]):
-    """Turns what is known at an iteration boundary into batch sizes."""
+    """Decides the batch sizes at an iteration boundary."""
 
     @property
     def uses_speeds(self) -> bool:
@@ -39,7 +38,7 @@ class Policy(Protocol[State]):
         ...
 
     def remap(self, state: State, keep: Ints) -> State:
-        """Return the state for other members: their old positions, -1 for newcomers."""
+        """Return the state for other members; `keep` has their old positions, -1 for newcomers."""
         ...
 
 
@@ -61,14 +60,14 @@ def fits(sizes: Ints, view: View) -> bool:
 
 
 def keep_current(view: View) -> Ints:
-    """Return the current sizes, moved as little as need be where limits have tightened."""
+    """Return the current sizes, changed as little as possible if limits have tightened."""
     if fits(view.current, view):
         return view.current
-    # Everybody wants its current size: finish times that grow with the distance above it.
+    # Each worker prefers its current size: finish times grow with the distance above it.
     wanted = np.maximum(view.current, 1).astype(np.float64)
     return split_affine(view.total, np.zeros(len(wanted)), 1.0 / wanted, view.limits)
 
 
 def predict_times(view: View, sizes: Ints) -> Floats:
-    """Return x / v: the batch processing times that the predicted speeds promise."""
+    """Return x / v: the batch processing times at the predicted speeds."""
     return sizes / view.speeds

@@ -1,9 +1,9 @@
-"""What a predictor is: the speed model F_i of every worker, all in one object.
+"""The interface of predictors: the speed models F_i of all workers in one object.
 
 The order of calls is always: predict, then measure, then observe. `predict` changes nothing.
-All arrays have one entry per worker; a speed of NaN says that the worker has no observation this
-time. Predictions are finite and positive from the start: a worker never seen is taken to be like
-the median of those seen, and before anything is seen all workers are alike.
+All arrays have one entry per worker; a speed of NaN means no observation in that iteration.
+Predictions are finite and positive from the start: a worker never seen is like the median of those
+seen, and before the first observation all workers are alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evenstep.core.rows import Arrays
 
 
 class Predictor(Protocol):
-    """Predicts the speed v of every worker in the coming iteration."""
+    """Predicts the speed v of every worker in the next iteration."""
 
     @property
     def num_workers(self) -> int: ...
@@ -32,15 +32,15 @@ class Predictor(Protocol):
         ...
 
     def remap(self, keep: Ints) -> None:
-        """Go on with other members: `keep` holds their old positions, -1 for newcomers."""
+        """Change the members; `keep` has their old positions, -1 for newcomers."""
         ...
 
     def state(self) -> Arrays:
-        """Return everything learned, as arrays to be saved."""
+        """Return the learned state, as arrays to be saved."""
         ...
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state; raises StateFileError, and changes nothing, if it does not fit."""
+        """Restore a saved state; raises StateFileError, and changes nothing, if it does not fit."""
         ...
 
 
@@ -49,12 +49,12 @@ class Trainable(Protocol):
     """A predictor whose models are trained off the decision path."""
 
     def training(self) -> Callable[[], object] | None:
-        """Return the work of a training that is due, to be run anywhere at any time, or None.
+        """Return the work of a training that is due, for any thread, or None.
 
-        The work holds copies of what it needs and changes nothing.
+        The work has its own copies of all data and changes nothing.
         """
         ...
 
     def adopt(self, result: object) -> None:
-        """Use the models that a training returned, from the next prediction on."""
+        """Use the models of a finished training, from the next prediction on."""
         ...

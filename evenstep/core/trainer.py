@@ -1,8 +1,8 @@
-"""Who runs a training: at once, or in the background while decisions go on.
+"""Trainers: run the trainings of a predictor, at once or in the background.
 
-A trainer is polled at every boundary. It hands finished models to the predictor and starts the
-next training that is due, so that a decision always uses the newest finished model. Whatever a
-training raises stays here, as `failure`: a job must not end because a model could not be trained.
+A trainer is polled at every boundary. It passes finished models to the predictor and starts the
+next training that is due, so that a decision always uses the newest finished model. An exception
+in a training is kept as `failure`: a job must not end because a model could not be trained.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from evenstep.core.predictor import Predictor, Trainable
 
 
 class Trainer(Protocol):
-    """Runs the trainings of a predictor; with one that has none there is nothing to do."""
+    """Runs the trainings of a predictor, if it has any."""
 
     failure: Exception | None
-    """What the last training raised; None if it ended well."""
+    """The exception of the last training; None if it succeeded."""
 
     def poll(self, predictor: Predictor) -> None:
-        """Adopt what is finished and start what is due."""
+        """Adopt a finished training, and start one that is due."""
         ...
 
     def close(self) -> None:
-        """Give up a training that goes on."""
+        """Give up a running training."""
         ...
 
 
 class TrainNow:
-    """Runs a training where it is due: every run comes to the same models, as a simulation must."""
+    """Runs a training as soon as it is due, so that simulations are reproducible."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
@@ -40,11 +40,11 @@ class TrainNow:
             self.failure = _adopt(predictor, work)
 
     def close(self) -> None:
-        """Do nothing: nothing goes on."""
+        """Do nothing: no training is running."""
 
 
 class TrainInBackground:
-    """Runs one training at a time on a thread of its own; a poll never waits for it."""
+    """Runs one training at a time on a separate thread; a poll never waits for it."""
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
@@ -62,9 +62,9 @@ class TrainInBackground:
             self._training = (predictor, self._start(work))
 
     def close(self) -> None:
-        """Give up a training that goes on: its thread ends with it, and nobody adopts the result.
+        """Give up a running training: its thread ends with it, and its result is dropped.
 
-        The next poll would start anew.
+        Another poll may start a new one.
         """
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
@@ -77,7 +77,7 @@ class TrainInBackground:
 
 
 def _adopt(trainee: Trainable, work: Callable[[], object]) -> Exception | None:
-    """Let `trainee` adopt the result of `work`, or return what went wrong."""
+    """Let `trainee` adopt the result of `work`, or return the exception."""
     try:
         trainee.adopt(work())
     except Exception as failure:
