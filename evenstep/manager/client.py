@@ -6,7 +6,7 @@
 - Non-blocking: `boundary` leaves the report for the background thread, which sends it and waits
   for the plan, and returns the newest plan received so far.
 - All workers must use the same plan in an iteration. In a loop that exchanges gradients, `show`
-  hands in the report and returns marks of the plans held, the loop exchanges them, and `choose`
+  sends the report and returns marks of the plans held, the loop exchanges them, and `choose`
   picks the newest plan that all workers have shown. In a loop without an exchange, `agree` asks the
   manager, and keeps the last common plan if that fails.
 """
@@ -127,9 +127,9 @@ class ManagerClient:
         return self.use(self._holding.newest)
 
     def show(self, report: Report, timeout: float | None = None) -> NDArray[np.float32]:
-        """Hand in a report, and return marks of the plans held, for all workers to see.
+        """Send a report, and return marks of the plans held, to be exchanged with all workers.
 
-        They are nine numbers, which a float32 keeps. It waits as `boundary` does.
+        They are nine numbers that a float32 represents exactly. It waits as `boundary` does.
         """
         self._hand_in(report, self.timeout if timeout is None else timeout)
         return self._common.show(self._holding.all)
@@ -137,9 +137,9 @@ class ManagerClient:
     def choose(self, marks: NDArray[Any]) -> Plan:
         """Return the plan of the iteration about to start, by the marks of all workers.
 
-        `marks` has what `show` returned on each of them, one row per worker, in any order. All
-        workers choose the same: the newest plan that all of them hold, or else the plan in use.
-        Unplanned is raised on a worker that has neither, which sits the iteration out.
+        `marks` has one row per worker, in any order: the values that `show` returned there. All
+        workers choose the same plan: the newest one that all of them hold, or else the plan in use.
+        Raises Unplanned on a worker that has neither, which skips the iteration.
         """
         return self.use(self._common.choose(marks))
 

@@ -88,7 +88,7 @@ class JobHistory:
 
     def _measured(self, workers: tuple[str, ...], reports: Reports) -> Reports:
         if self.last is not None and self.last.workers != workers:
-            # What still waits for its times was said by other workers.
+            # The members changed: no more times come for the reports that wait for them.
             self._attribution.rest()
         complete = self._attribution.add(reports, None)
         return complete[-1][0] if complete else reports.without_times()

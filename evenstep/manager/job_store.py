@@ -22,7 +22,7 @@ _SUFFIX = ".job.npz"
 
 @dataclass(frozen=True, eq=False)
 class LearnedState:
-    """The learned state of a run, as balancers save it."""
+    """The learned state of a run, as planners save it."""
 
     workers: tuple[str, ...]
     state: Arrays
