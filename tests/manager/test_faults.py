@@ -330,6 +330,8 @@ def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path, blocking):
             client.leave()
 
         def disturb():
+            # A worker without any plan must skip iterations, and the workers of this loop cannot.
+            until(lambda: all(used), "the first plan of every worker")
             for _ in range(3):
                 time.sleep(rng.uniform(0.2, 0.5))
                 manager.kill()
