@@ -1,31 +1,31 @@
-"""The exceptions of Evenstep, all in one place.
+"""The exceptions of Evenstep.
 
-    EvenstepError                 catch this to catch everything of ours
+    EvenstepError                 the root of all exceptions of Evenstep
     ├── InvalidSetting            an argument breaks its rule                (a ValueError)
-    ├── InvalidReport             a worker says what cannot be true          (a ValueError)
+    ├── InvalidReport             a worker reports impossible values          (a ValueError)
     ├── InfeasibleLimits          no plan can keep the total within limits   (a ValueError)
-    ├── MembershipError           an unknown worker, or one that is already there
-    │   └── NameTaken             another worker has this name, and is connected
+    ├── MembershipError           an unknown worker, or one that is already a member
+    │   └── NameTaken             another worker of this name is connected
     ├── UnknownJob                a manager has no job of this name
-    ├── LimitReached              a manager has as many jobs or workers as it may
+    ├── LimitReached              a manager has its maximum of jobs or workers
     ├── OutOfTurn                 a report for an iteration that cannot be due
-    ├── Unplanned                 a plan was waited for and did not come in time
+    ├── Unplanned                 a plan did not come in time
     ├── DivergedPlans             two workers used different plans in one iteration
-    ├── ManagerUnreachable        a manager or an agent cannot be spoken to
-    ├── Refused                   a manager or an agent did not do what it was asked, and says why
-    ├── MalformedMessage          bytes that are no message of ours          (a ValueError)
-    ├── MemoryExhausted           a worker's memory does not suffice for the smallest batch
+    ├── ManagerUnreachable        a manager or an agent cannot be reached
+    ├── Refused                   a manager or an agent refused a call, with the reason
+    ├── MalformedMessage          bytes that are not a valid message         (a ValueError)
+    ├── MemoryExhausted           a worker has too little memory for the smallest batch
     ├── CalibrationFailed         a worker could not be timed
-    ├── PartlyWeighed             some losses of one exchange were weighed by counts, others not
+    ├── PartlyWeighed             only some losses of one exchange were weighed by counts
     ├── EngineFailed              a run lost workers or shards that it could not restart
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
         ├── RunLogError           a run log
-        ├── DataFileError         samples to train on, with the place of the mistake
-        ├── ClusterFileError      a cluster file, with the place of the mistake
-        └── PartitionError        a partition on disk: which file, and what
+        ├── DataFileError         samples to train on, with the position of the mistake
+        ├── ClusterFileError      a cluster file, with the position of the mistake
+        └── PartitionError        a partition on disk, with the file
 
-Every message says what, which, the rule, and what it got:
+Every message says what, which, the rule, and the value that it got:
 ``batch size of worker 3 must be >= 0, got -5``.
 """
 
@@ -41,7 +41,7 @@ class InvalidSetting(EvenstepError, ValueError):
 
 
 class InvalidReport(EvenstepError, ValueError):
-    """A report says what cannot be true; the state before it is untouched."""
+    """A report has impossible values; it has changed nothing."""
 
 
 class InfeasibleLimits(EvenstepError, ValueError):
@@ -53,7 +53,7 @@ class MembershipError(EvenstepError):
 
 
 class NameTaken(MembershipError):
-    """A worker of this name is connected already."""
+    """Another worker of this name is connected."""
 
 
 class UnknownJob(EvenstepError):
@@ -61,7 +61,7 @@ class UnknownJob(EvenstepError):
 
 
 class LimitReached(EvenstepError):
-    """A manager has as many jobs, workers or connections as it may."""
+    """A manager has its maximum of jobs, workers or connections."""
 
 
 class OutOfTurn(EvenstepError):
@@ -69,7 +69,7 @@ class OutOfTurn(EvenstepError):
 
 
 class Unplanned(EvenstepError):
-    """A plan was waited for and did not come in time."""
+    """A plan did not come in time."""
 
 
 class DivergedPlans(EvenstepError):
@@ -77,11 +77,11 @@ class DivergedPlans(EvenstepError):
 
 
 class ManagerUnreachable(EvenstepError):
-    """A manager or an agent cannot be spoken to: nobody listens, or the connection is lost."""
+    """A manager or an agent cannot be reached, or its connection is lost."""
 
 
 class Refused(EvenstepError):
-    """A manager or an agent did not do what it was asked; `problem` names the reason."""
+    """A manager or an agent refused a call; `problem` names the reason."""
 
     def __init__(self, problem: str, message: str) -> None:
         super().__init__(message)
@@ -89,23 +89,23 @@ class Refused(EvenstepError):
 
 
 class MalformedMessage(EvenstepError, ValueError):
-    """Bytes came that are no message of ours."""
+    """Received bytes are not a valid message."""
 
 
 class MemoryExhausted(EvenstepError):
-    """A worker's memory does not suffice for the smallest batch that can be run."""
+    """A worker has too little memory for the smallest batch that it can run."""
 
 
 class CalibrationFailed(EvenstepError):
-    """A worker could not be timed, so that none can be planned."""
+    """A worker could not be timed, so that no plan can be made."""
 
 
 class PartlyWeighed(EvenstepError):
-    """Some losses of one exchange of gradients were weighed by counts, and others were not."""
+    """Only some losses of one exchange of gradients were weighed by counts."""
 
 
 class EngineFailed(EvenstepError):
-    """A run cannot go on: workers or shards failed, and could not be restarted."""
+    """A run cannot continue: workers or shards failed and could not be restarted."""
 
 
 class FileError(EvenstepError, ValueError):
@@ -121,11 +121,11 @@ class RunLogError(FileError):
 
 
 class DataFileError(FileError):
-    """A file of samples cannot be read; the message names the place of the mistake."""
+    """A file of samples cannot be read; the message names the position of the mistake."""
 
 
 class ClusterFileError(FileError):
-    """A cluster file has a mistake; the message names its place."""
+    """A cluster file has a mistake; the message names its position."""
 
 
 class PartitionError(FileError):

@@ -55,11 +55,11 @@ def _limits() -> Finding:
     if not _CGROUP.is_dir():
         return Finding("control groups", "ok", "none on this system: no limits by them")
     quota, memory = cpu_quota(), memory_limit()
-    cpu_text = "no CPU quota" if quota is None else f"quota of {quota.cpus:g} CPUs"
+    cpu_text = "no CPU quota" if quota is None else f"quota of {quota:g} CPUs"
     limited = memory is not None and memory.limit < 2**60
     memory_text = f"{memory.limit / 2**30:.1f} GiB" if memory and limited else "no memory limit"
     text = f"cgroup {version}, {cpu_text}, {memory_text}"
-    if quota is not None and quota.cpus < 1:
+    if quota is not None and quota < 1:
         return Finding(
             "control groups", "lacking", text, "less than one CPU is left to all that runs here: "
             "raise the quota (docker --cpus, Kubernetes resources.limits.cpu)",

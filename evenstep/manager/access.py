@@ -1,4 +1,4 @@
-"""Who may speak to a manager: addresses, the token, and TLS."""
+"""Access to a manager: addresses, the token, and TLS."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_exposure(
     harm: str = "change batch sizes",
     who: str = "a manager",
 ) -> str | None:
-    """Return a warning where others could speak to a service, or listen; refuse it by default."""
+    """Return a warning if other machines could use or overhear a service; refuse it by default."""
     missing = [name for name, there in (("token", has_token), ("TLS", has_tls)) if not there]
     if is_loopback(host) or not missing:
         return None
@@ -65,7 +65,7 @@ def check_exposure(
 
 
 def is_token(given: str, token: str | None) -> bool:
-    """Whether somebody knows the token, if there is one; takes as long for any wrong one.
+    """Whether a client gave the right token, if there is one; compares in constant time.
 
     >>> is_token("anything", None), is_token("", "correct-horse-battery")
     (True, False)
@@ -74,7 +74,7 @@ def is_token(given: str, token: str | None) -> bool:
 
 
 def bearer(header: str) -> str:
-    """Return the token in an Authorization header, as HTTP decodes it; empty where there is none.
+    """Return the token in an Authorization header, as HTTP decodes it; empty without one.
 
     >>> bearer("Bearer correct-horse"), bearer("Basic dXNlcg==")
     ('correct-horse', '')
@@ -85,7 +85,7 @@ def bearer(header: str) -> str:
 
 
 def names_this_machine(host: str) -> bool:
-    """Whether a Host header, with or without a port, names what only this machine can reach.
+    """Whether a Host header, with or without a port, names a loopback address.
 
     >>> names_this_machine("localhost:80"), names_this_machine("[::1]"), names_this_machine("[::")
     (True, True, False)
@@ -103,10 +103,10 @@ def read_token(path: str | Path) -> str:
     except UnicodeDecodeError:
         raise InvalidSetting(f"a token must be text in UTF-8, got other bytes in {path}") from None
     if not token.isprintable():
-        # No header can carry it, and who tries would quote it.
+        # No HTTP header can carry it, and an error about the header would quote it.
         raise InvalidSetting(f"a token must be one line of printable letters, got more in {path}")
     if len(token) < SHORTEST_TOKEN:
-        # What it is stays unsaid, also when it is wrong.
+        # The message must not contain the token, even a wrong one.
         raise InvalidSetting(
             f"a token must have at least {SHORTEST_TOKEN} characters, got {len(token)} in {path}"
         )
@@ -114,7 +114,7 @@ def read_token(path: str | Path) -> str:
 
 
 def listening_context(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return the TLS side of a manager."""
+    """Return the TLS context of a manager."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -127,7 +127,7 @@ def listening_context(certificate: str | Path, key: str | Path) -> ssl.SSLContex
 
 
 def client_context(authority: str | Path) -> ssl.SSLContext:
-    """Return the TLS side of a client that believes certificates of this authority."""
+    """Return the TLS context of a client that trusts certificates of this authority."""
     try:
         return ssl.create_default_context(cafile=str(authority))
     except OSError as error:

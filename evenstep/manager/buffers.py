@@ -1,8 +1,8 @@
-"""Messages in pieces: binaries of a megabyte are sent from, and read in, the memory they are in.
+"""Messages in pieces: large binaries are sent and read without copying them.
 
-Copies of that size cost more than they seem to: their memory is taken from the operating system
-page by page, and given back. thriftpy2's protocol in plain Python writes a value piece by piece,
-and reads what it is given; its compiled one has buffers of its own, and is for everything else.
+A copy of a megabyte is slow, because its memory is allocated from the operating system page by
+page and freed again. thriftpy2's protocol in plain Python writes a value in pieces and reads from
+any buffer; its compiled protocol has buffers of its own and serves all other messages.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from thriftpy2.protocol.binary import TBinaryProtocol
 from evenstep.errors import MalformedMessage
 
 LARGE = 64 * 1024
-"""Bytes from which on a binary is not copied; strings are shorter."""
+"""Size in bytes from which a binary is not copied; strings must be shorter."""
 
 Octets = bytes | memoryview
 
 
 def encode_pieces(value: Any) -> list[Octets]:
-    """Return a struct as bytes, in pieces of which large ones are the binaries in it."""
+    """Return a struct as bytes in pieces; each large binary is a piece of its own."""
     pieces = _Pieces()
     value.write(TBinaryProtocol(pieces))
     return pieces.all
 
 
 def joined(pieces: Sequence[Octets]) -> list[Octets]:
-    """Return pieces of which small ones that follow each other are one.
+    """Join small pieces that follow each other, and keep large ones.
 
     >>> joined([b"a", b"b", memoryview(bytes(LARGE)), b"c"])[::2]
     [b'ab', b'c']
@@ -44,12 +44,12 @@ def read_view(into: Any, content: memoryview) -> None:
     try:
         into.read(TBinaryProtocol(_View(content), strict_decode=True))
     except AttributeError:
-        # thriftpy2 wants to decode what is a view.
+        # thriftpy2 decodes strings, which a view cannot do.
         raise MalformedMessage(f"a string must have fewer than {LARGE} bytes") from None
 
 
 class _Pieces:
-    """Takes what is written to it, and keeps large things as they are."""
+    """A transport to write to that keeps large pieces without copying them."""
 
     def __init__(self) -> None:
         self._done: list[Octets] = []
@@ -68,7 +68,7 @@ class _Pieces:
 
 
 class _View:
-    """Reads from memory, and returns large things as views of it."""
+    """A transport to read from that returns large pieces as views of its memory."""
 
     def __init__(self, content: memoryview) -> None:
         self._content, self._at = content, 0

@@ -1,14 +1,14 @@
-"""The client of a worker: reports go to the manager, plans come back, and training never stops.
+"""The client of a worker: sends reports to the manager, receives plans, and never stops training.
 
-- A background thread keeps the lease, and connects again when the line is lost. While there is no
-  manager, the worker goes on with the last plan, at once.
+- A background thread renews the lease and reconnects after a lost connection. While the manager is
+  unreachable, the worker continues with the last plan without waiting.
 - Blocking: `boundary` returns when every member has reported, at most `timeout` seconds later.
-- Non-blocking: the background thread hands in the newest report and waits; `boundary` leaves it
-  there and returns the newest plan that has come.
-- Which plan all workers use in an iteration is decided where all of them meet. In a loop that
-  exchanges gradients, `show` hands in the report and returns marks of the plans held, the loop
-  exchanges them, and `choose` picks the newest plan that everybody has shown. In a loop without an
-  exchange `agree` asks the manager, and keeps the last common plan when that fails.
+- Non-blocking: `boundary` leaves the report for the background thread, which sends it and waits
+  for the plan, and returns the newest plan received so far.
+- All workers must use the same plan in an iteration. In a loop that exchanges gradients, `show`
+  sends the report and returns marks of the plans held, the loop exchanges them, and `choose`
+  picks the newest plan that all workers have shown. In a loop without an exchange, `agree` asks the
+  manager, and keeps the last common plan if that fails.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from evenstep.errors import (
 )
 from evenstep.manager.access import client_context
 from evenstep.manager.connection import Where
+from evenstep.manager.job import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
 from evenstep.manager.job_settings import JobSettings, check_name
-from evenstep.manager.lease import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
 from evenstep.manager.membership import GRACE, PASSING, SOONEST, Membership
 from evenstep.manager.messages import from_report
 from evenstep.policies.default import default_policy
 from evenstep.predictors import DEFAULT_PREDICTOR
 
 _SLICE = 0.5
-"""Seconds that the background thread waits for a plan before it looks for a newer report."""
+"""Seconds that the background thread waits for a plan before it checks for a newer report."""
 
 
 class ManagerClient:
     """A coordinator for one worker of a job; `evenstep.connect` makes it."""
 
-    def __init__(self, place: Membership, blocking: bool, agree: bool, timeout: float) -> None:
-        self.job = place.job
-        self.worker = place.worker
+    def __init__(self, membership: Membership, blocking: bool, agree: bool, timeout: float) -> None:
+        self.job = membership.job
+        self.worker = membership.worker
         self.blocking = blocking
         self.agrees = agree
         """Whether `boundary` agrees with the other members, through the manager."""
         self.timeout = timeout
-        """Seconds that are waited at a boundary, before going on with the last plan."""
-        self._place = place
-        self._holding = place.holding
+        """Seconds to wait at a boundary before continuing with the last plan."""
+        self._membership = membership
+        self._holding = membership.holding
         self._used: Held | None = None
         self._common = CommonPlan()
-        self._mail: Report | None = None
+        self._posted: Report | None = None
         self._keeper = threading.Thread(target=self._keep, name="evenstep-manager", daemon=True)
 
     @property
@@ -70,55 +70,55 @@ class ManagerClient:
 
     @property
     def held(self) -> tuple[Held, ...]:
-        """The last plans that this worker has got, the newest first."""
+        """The last plans that this worker received, newest first."""
         return self._holding.all
 
     @property
     def settings(self) -> JobSettings:
         """The settings of the job."""
-        settings = self._place.settings
-        assert settings is not None, "a client has joined when it is handed out"
+        settings = self._membership.settings
+        assert settings is not None, "connect returns only clients that have joined"
         return settings
 
     @property
     def connected(self) -> bool:
-        return self._place.line is not None
+        return self._membership.connection is not None
 
     @property
     def failure(self) -> EvenstepError | None:
-        """Why there is no line to the manager, or why the last report was refused."""
-        return self._place.failure
+        """Why the manager is not connected, or why the last report was refused."""
+        return self._membership.failure
 
     @property
     def iteration(self) -> int:
         """The boundary at which this worker takes part next."""
-        return self._place.iteration
+        return self._membership.iteration
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The members that the plan returned last is for, in the order of its sizes."""
+        """The members of the plan returned last, in the order of its sizes."""
         held = self._used or self._holding.newest
         return () if held is None else held.workers
 
     @property
     def batch_size(self) -> int:
-        """The size of this worker in the plan returned last; 0 where it has no part in it."""
+        """The size of this worker in the plan returned last; 0 if the plan does not include it."""
         held = self._used or self._holding.newest
         return 0 if held is None else held.size_of(self.worker)
 
     def open(self, patience: float, reuse: str | None = None) -> None:
-        """Join the job, trying for so many seconds, and begin to keep the lease.
+        """Join the job, trying for `patience` seconds, and start the background thread.
 
-        If that creates it, it begins with what the job called `reuse` has learned.
+        If this creates the job, the job begins with the learned state of the job called `reuse`.
         """
-        self._place.open(patience, reuse)
+        self._membership.open(patience, reuse)
         self._keeper.start()
 
     def boundary(self, report: Report, timeout: float | None = None) -> Plan:
-        """Hand in a report and return the plan of the iteration about to start.
+        """Send a report and return the plan of the iteration about to start.
 
-        It is the last plan where the manager is away or others are too slow; Unplanned is raised
-        where there is none yet. `timeout` is another than usual, for this time.
+        That is the last plan if the manager is unreachable or other workers are too slow; raises
+        Unplanned if there is none yet. `timeout` replaces the usual one for this call.
         """
         wait = self.timeout if timeout is None else timeout
         self._hand_in(report, wait)
@@ -127,9 +127,9 @@ class ManagerClient:
         return self.use(self._holding.newest)
 
     def show(self, report: Report, timeout: float | None = None) -> NDArray[np.float32]:
-        """Hand in a report, and return marks of the plans held, for all workers to see.
+        """Send a report, and return marks of the plans held, to be exchanged with all workers.
 
-        They are nine numbers, which a float32 keeps. It waits as `boundary` does.
+        They are nine numbers that a float32 represents exactly. It waits as `boundary` does.
         """
         self._hand_in(report, self.timeout if timeout is None else timeout)
         return self._common.show(self._holding.all)
@@ -137,36 +137,36 @@ class ManagerClient:
     def choose(self, marks: NDArray[Any]) -> Plan:
         """Return the plan of the iteration about to start, by the marks of all workers.
 
-        `marks` has what `show` returned on each of them, one row per worker, in any order. All
-        workers choose the same: the newest plan that all of them hold, or else the plan in use.
-        Unplanned is raised on a worker that has neither, which sits the iteration out.
+        `marks` has one row per worker, in any order: the values that `show` returned there. All
+        workers choose the same plan: the newest one that all of them hold, or else the plan in use.
+        Raises Unplanned on a worker that has neither, which skips the iteration.
         """
         return self.use(self._common.choose(marks))
 
     def agree(self, iteration: int, timeout: float | None = None) -> Plan:
         """Agree with all members on the plan of an iteration, through the manager.
 
-        It takes at most `timeout` seconds; where it fails, the last common plan is kept.
+        It takes at most `timeout` seconds; if it fails, the last common plan is kept.
         """
         if self.newest < 0:
             return self.use(None)
         wait = self.timeout if timeout is None else timeout
-        number = self._place.call("agree", wait, iteration=iteration, number=self.newest)
+        number = self._membership.call("agree", wait, iteration=iteration, number=self.newest)
         if number is not None:
             try:
                 self._used = self._holding.numbered(number)
             except OutOfTurn as error:
-                self._place.failure = error
+                self._membership.failure = error
         return self.use(self._used or self._holding.newest)
 
     def leave(self) -> None:
-        """Leave the job, so that nobody waits for this worker, and close the line."""
-        self._place.leave()
+        """Leave the job, so that no other worker waits for this one, and close the connection."""
+        self._membership.leave()
         self.close()
 
     def close(self) -> None:
-        """Close the line without leaving: the place is kept for the length of the lease."""
-        self._place.close()
+        """Close the connection without leaving: the membership lasts until the lease is over."""
+        self._membership.close()
         if self._keeper.ident is not None and self._keeper is not threading.current_thread():
             self._keeper.join(GRACE)
 
@@ -185,7 +185,7 @@ class ManagerClient:
             self.close()
 
     def use(self, held: Held | None) -> Plan:
-        """Use a plan from now on, and return it; Unplanned is raised where there is none."""
+        """Use a plan from now on, and return it; raises Unplanned if there is none."""
         if held is None:
             why = f": {self.failure}" if self.failure else ""
             raise Unplanned(f"worker {self.worker} of job {self.job} has no plan yet{why}")
@@ -204,53 +204,57 @@ class ManagerClient:
 
     def _post(self, report: Report, wait: float) -> None:
         """Leave a report for the background thread; a newer one replaces it."""
-        self._place.iteration = max(self._place.iteration, report.iteration + 1)
-        with self._place.news:
-            self._mail = report
-            self._place.news.notify_all()
+        self._membership.iteration = max(self._membership.iteration, report.iteration + 1)
+        with self._membership.changed:
+            self._posted = report
+            self._membership.changed.notify_all()
             if self._holding.newest is None:
-                # The very first plan is waited for: there is nothing else to go on with.
-                self._place.news.wait_for(lambda: self._holding.newest is not None, wait)
+                # Wait for the very first plan: there is no other to use.
+                self._membership.changed.wait_for(lambda: self._holding.newest is not None, wait)
 
     def _report(self, report: Report, wait: float) -> bool:
-        """Hand in a report, and say whether a plan came back."""
-        # Before anything else: who comes back while this goes by tells the manager so.
-        self._place.iteration = max(self._place.iteration, report.iteration + 1)
+        """Send a report, and return whether a plan came back."""
+        # First, so that a reconnect during this call joins at the right iteration.
+        self._membership.iteration = max(self._membership.iteration, report.iteration + 1)
         held = None if self.newest < 0 else self.newest
-        struct = self._place.call("report", wait, report=from_report(report, held))
+        struct = self._membership.call("report", wait, report=from_report(report, held))
         if struct is not None:
-            self._place.hold(struct)
+            self._membership.hold(struct)
         return struct is not None
 
     def _keep(self) -> None:
-        """Keep the lease, come back when the line is lost, and deliver what was posted."""
+        """Renew the lease, reconnect after a lost connection, and deliver posted reports."""
         pause = SOONEST
-        while not self._place.closed:
-            if self._place.line is None:
-                pause = self._place.come_back(pause)
+        while not self._membership.closed:
+            if self._membership.connection is None:
+                pause = self._membership.rejoin(pause)
                 continue
             pause = SOONEST
-            report = self._next_mail()
+            report = self._next_posted()
             if report is not None:
                 self._deliver(report)
             else:
-                self._place.keep()
+                self._membership.keep()
 
     def _deliver(self, report: Report) -> None:
-        """Hand in what was posted; once more if there is no plan yet, and nothing newer to say."""
+        """Send a posted report; post it again if no plan came and no newer report was posted."""
         planned = self._report(report, _SLICE)
         refused = isinstance(self.failure, Refused) and self.failure.problem not in PASSING
         if not (planned or refused):
-            with self._place.news:
-                self._mail = self._mail or report
+            with self._membership.changed:
+                self._posted = self._posted or report
 
-    def _next_mail(self) -> Report | None:
-        with self._place.news:
-            self._place.news.wait_for(
-                lambda: self._mail is not None or self._place.closed or self._place.line is None,
-                self._place.lease / 3,
+    def _next_posted(self) -> Report | None:
+        with self._membership.changed:
+            self._membership.changed.wait_for(
+                lambda: (
+                    self._posted is not None
+                    or self._membership.closed
+                    or self._membership.connection is None
+                ),
+                self._membership.lease / 3,
             )
-            report, self._mail = self._mail, None
+            report, self._posted = self._posted, None
             return report
 
 
@@ -278,10 +282,10 @@ def connect(
 ) -> ManagerClient:
     """Join a job of the manager at HOST:PORT as a worker, and return its coordinator.
 
-    With `workers` and `total` the job is created if it is not there; it begins with what the job
-    called `reuse` has learned. `on_cpus` says that the workers compute on CPUs and report their
-    usage, which the default of `policy` depends on. `iteration` is the one that the worker is about
-    to start. `ca` names a file of certificates to believe, and turns TLS on.
+    With `workers` and `total` the job is created if it does not exist; it then begins with the
+    learned state of the job called `reuse`. `on_cpus` says that the workers compute on CPUs and
+    report their usage, which the default of `policy` depends on. `iteration` is the one that the
+    worker is about to start. `ca` names a file of trusted certificates, and turns TLS on.
     """
     if (workers is None) != (total is None):
         raise InvalidSetting(
@@ -295,7 +299,7 @@ def connect(
     if workers is not None and total is not None:
         policy = policy or default_policy("cpu" if on_cpus else None, reads_usage=on_cpus)
         settings = JobSettings(workers, total, policy, predictor, minimum, granularity)
-    place = Membership(
+    membership = Membership(
         Where(address, token, None if ca is None else client_context(ca)),
         check_name("job", job),
         check_name("worker", worker),
@@ -304,6 +308,6 @@ def connect(
         check_seconds("lease", lease),
     )
     wait = check_seconds("timeout", timeout, LONGEST_WAIT)
-    client = ManagerClient(place, blocking, agree, wait)
+    client = ManagerClient(membership, blocking, agree, wait)
     client.open(patience, None if reuse is None else check_name("job", reuse))
     return client

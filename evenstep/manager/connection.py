@@ -1,4 +1,4 @@
-"""The line from a client to the manager, or to another service: one call at a time, TCP or TLS."""
+"""A client's connection to the manager or another service: one call at a time, TCP or TLS."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from evenstep.manager.idl import VERSION, types
 
 @dataclass(frozen=True)
 class Where:
-    """Which manager to speak to, and how to be let in."""
+    """The address of a manager, with the token and TLS context to use there."""
 
     address: str
     token: str | None = None
@@ -33,25 +33,23 @@ class Where:
 
 @dataclass(frozen=True)
 class Callee:
-    """Which service is at the other end: one with `hello`, and calls that throw `Refused`."""
+    """A kind of service, with a `hello` call and calls that throw `Refused`."""
 
     name: str
-    """What errors call it."""
+    """Its name in error messages."""
     service: str
     """Its name in the Thrift file."""
     version: int
     types: Callable[[], Any]
     read: Callable[[bytes], wire.Message] = wire.parse_header
-    """How an answer is read: believed, or walked through."""
+    """Parses a reply; `parse_message` also checks its structure, if the service is not trusted."""
 
 
 MANAGER = Callee("manager", "BatchSizeManager", VERSION, types)
 
 
 class ServiceConnection:
-    """An open connection that has said hello."""
-
-    _callee = MANAGER
+    """An open connection, after its `hello` call."""
 
     def __init__(self, where: Where, timeout: float, callee: Callee = MANAGER) -> None:
         self._where = where
@@ -67,15 +65,15 @@ class ServiceConnection:
     def call(self, name: str, timeout: float, **arguments: Any) -> Any:
         """Make a call and return its result.
 
-        Raises Refused where the other end says no, and ManagerUnreachable where nothing, or no
-        sense, came back; the line is of no use then.
+        Raises Refused if the service refuses the call, and ManagerUnreachable if no reply or an
+        invalid one came back; the connection cannot be used after that.
         """
         service = getattr(self._callee.types(), self._callee.service)
         body = wire.encode_body(getattr(service, f"{name}_args")(**arguments))
         return self.call_with(name, timeout, [body])
 
     def call_with(self, name: str, timeout: float, body: Sequence[Octets]) -> Any:
-        """Make a call whose arguments are bytes already, in pieces."""
+        """Make a call whose arguments are already encoded, in pieces."""
         service = getattr(self._callee.types(), self._callee.service)
         self._sequence = (self._sequence + 1) % 2**31
         length = sum(map(len, body))
@@ -104,17 +102,17 @@ class ServiceConnection:
     def _connect(self, timeout: float) -> socket.socket:
         address = parse_address(self._where.address)
         try:
-            line = socket.create_connection(address, timeout)
+            opened = socket.create_connection(address, timeout)
         except OSError as error:
             raise self._unreachable(str(error)) from error
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._where.tls is None:
-            return line
+            return opened
         try:
-            return self._where.tls.wrap_socket(line, server_hostname=address[0])
+            return self._where.tls.wrap_socket(opened, server_hostname=address[0])
         except OSError as error:
-            line.close()
+            opened.close()
             raise self._unreachable(str(error)) from error
 
     def _exchange(self, frame: Sequence[Octets], deadline: float) -> bytes:
@@ -124,7 +122,7 @@ class ServiceConnection:
         return self.receive(deadline)
 
     def receive(self, deadline: float) -> bytes:
-        """Return the content of the next frame: most come in one piece."""
+        """Return the content of the next frame; most arrive in one piece."""
         came = self._socket.recv(65536)
         if len(came) >= 4 and len(came) == 4 + wire.frame_length(came, wire.MAX_REPLY):
             return came[4:]

@@ -1,8 +1,8 @@
-"""Where the manager listens: connections, frames, and the time that passes. One thread for all.
+"""The manager's Thrift port: connections, frames and periodic work, all on one thread.
 
-A connection costs a few hundred bytes and no thread, so a silent, slow or half-open one holds
-nobody up. One that sends what is no message gets an answer that says so and is closed; one that
-does not read its answers is closed when they pile up.
+A connection costs a few hundred bytes and no thread, so a silent, slow or half-open one delays no
+other. A connection that sends a malformed message gets an error reply and is closed; one that does
+not read its replies is closed when too many are waiting.
 """
 
 from __future__ import annotations
@@ -28,44 +28,44 @@ from evenstep.manager.service import Service
 
 MAX_CONNECTIONS = 20_000
 MAX_UNREAD = 4 * 1024 * 1024
-"""Bytes of answers that may wait for a connection to read them before there is another."""
+"""Bytes of unread replies at which a connection is closed instead of sent another."""
 SWEEP = 0.1
-"""Seconds between two looks at leases and waiting calls."""
+"""Seconds between two checks of leases and waiting calls."""
 SAVE = 1.0
-"""Seconds between two looks at what must be written."""
+"""Seconds between two saves of changed jobs."""
 PATIENCE = 30.0
-"""Seconds that a connection may be silent that is not a worker's."""
+"""Seconds that a connection without a worker may be silent."""
 
 _log = logging.getLogger(__name__)
 
 
 class Answers(Protocol):
-    """What stands behind connections: the service of the manager, or another one."""
+    """A service that answers the frames of connections: the manager's, or another one."""
 
     refused: Counter[str]
 
     def handle(self, peer: ClientConnection, content: Octets) -> None:
-        """Answer a frame, now or later; raises MalformedMessage where it is no message."""
+        """Answer a frame, now or later; raises MalformedMessage if it is not a message."""
 
     def lost(self, peer: ClientConnection) -> None:
-        """Note that a connection is gone."""
+        """Record that a connection was closed."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """How much connections may ask of the process; what is not given is as for the manager."""
+    """Limits on the connections of a process; the defaults are those of the manager."""
 
     frame: Callable[[ClientConnection], int] = lambda peer: wire.MAX_REQUEST
-    """Bytes of the largest frame that is read from it."""
+    """Bytes of the largest frame that is read from a connection."""
     connections: int = MAX_CONNECTIONS
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Cuts what comes into frames and hands them to the service, one call at a time.
+    """Splits received bytes into frames and passes them to the service, one call at a time.
 
-    All connections read into one piece of memory, and take out at once what is theirs: asyncio
-    would otherwise set aside a quarter of a megabyte for every message. A frame that is larger
-    than that gets memory of its own as soon as its length is known, and is read into its place.
+    All connections read into one shared buffer and copy their bytes from it at once; asyncio would
+    otherwise allocate a quarter of a megabyte for every message. A frame larger than this buffer
+    gets a buffer of its own as soon as its length is known, and is read directly into it.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._large: memoryview | None = None
-        """The frame that is being read, where it is a large one."""
+        """The buffer of the frame being read, if that is a large one."""
         self._filled = 0
-        """Bytes of it that are there."""
+        """Bytes of it that have arrived."""
         self._heard = self._loop.time()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -111,12 +111,12 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def close_if_silent(self, now: float) -> None:
-        """Close a connection that is no worker's, waits for no answer, and is silent for long."""
+        """Close a connection without a worker or a waiting call that was silent for too long."""
         if self.peer.job is None and not self.peer.busy and now - self._heard > PATIENCE:
             self._transport.abort()
 
     def _work(self) -> None:
-        """Handle the frames that are complete, until one must wait for its answer."""
+        """Handle complete frames until one must wait for its reply."""
         while not (self.peer.busy or self._transport.is_closing()):
             if (content := self._next_frame()) is None:
                 break
@@ -129,8 +129,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _next_frame(self) -> Octets | None:
-        if self._large is not None:
-            return self._next_large(self._large)
+        if (frame := self._large) is not None:
+            if self._filled < len(frame):
+                return None
+            self._large = None
+            return frame
         if len(self._buffer) < 4:
             return None
         try:
@@ -140,7 +143,7 @@ class Connection(asyncio.BufferedProtocol):
             return None
         if len(self._buffer) < end:
             if end > len(self._memory):
-                # Not written to before it is read into: memory that is claimed is not yet used.
+                # Uninitialised, so that a client that only claims a large frame costs no memory.
                 self._large, self._filled = np.empty(end - 4, np.uint8).data, len(self._buffer) - 4
                 self._large[: self._filled] = self._buffer[4:]
                 self._buffer.clear()
@@ -148,12 +151,6 @@ class Connection(asyncio.BufferedProtocol):
         content = bytes(self._buffer[4:end])
         del self._buffer[:end]
         return content
-
-    def _next_large(self, frame: memoryview) -> memoryview | None:
-        if self._filled < len(frame):
-            return None
-        self._large = None
-        return frame
 
     def _complain(self, error: MalformedMessage) -> None:
         self._service.refused["MALFORMED"] += 1
@@ -167,20 +164,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport.get_write_buffer_size() > MAX_UNREAD:
             self._transport.abort()
             return
-        # An answer alone may be larger: the status of many large jobs.
+        # A single reply may be larger than the limit: the status of many large jobs.
         self._transport.write(frame)
         if self._buffer:
             self._loop.call_soon(self._work)
 
     def _close(self) -> None:
-        # No more frames are read; what was sent still goes out.
+        # No more frames are read; replies already written are still sent.
         self._buffer.clear()
         self._large = None
         self._transport.close()
 
 
 class Endpoint:
-    """Listens, and lets time pass for the service, until it is told to stop."""
+    """Listens, and runs the periodic work of the service, until a signal stops it."""
 
     def __init__(self, service: Service, context: ssl.SSLContext | None = None) -> None:
         self._service = service
@@ -192,7 +189,7 @@ class Endpoint:
         return len(self._connections)
 
     async def run(self, host: str, port: int, ready: Callable[[str], None]) -> None:
-        """Serve until SIGTERM or SIGINT; `ready` is told where it listens."""
+        """Serve until SIGTERM or SIGINT; calls `ready` with the addresses."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -220,7 +217,7 @@ class Endpoint:
         await self._end(writer)
 
     async def _end(self, writer: ThreadPoolExecutor) -> None:
-        """Answer those who wait, close the connections, and write what there is."""
+        """Answer waiting calls, close the connections, and save the jobs."""
         self._service.stop()
         await asyncio.sleep(0)
         for connection in list(self._connections):

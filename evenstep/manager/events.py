@@ -1,7 +1,7 @@
-"""The event stream: the last things that happened, numbered, for whoever follows them.
+"""The event stream: the latest events of the manager, numbered, for clients that follow it.
 
-The manager keeps so many and no more, whoever follows or not. A follower that falls behind what
-is kept is told so, and goes on from there: it costs no memory, and holds nobody up.
+The manager keeps a fixed number of events, with or without followers. A follower that falls behind
+gets a `missed` event and continues with the oldest kept one: it costs no memory and delays nothing.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from evenstep.manager.notifications import Notification
 
 MAX_EVENTS = 1_000
 MAX_ENTRIES = 50_000
-"""Workers, added up over all events that are kept."""
+"""Workers in all kept events together."""
 INTERVAL = 0.25
-"""Seconds between the figures of two iterations of a job, at least."""
+"""Least number of seconds between two `iteration` events of a job."""
 INTERVAL_PER_WORKER = 0.0005
-"""The same for every worker of a large job."""
+"""The same per worker, for large jobs."""
 
 
 @dataclass(eq=False)
 class StreamEvent:
-    """Something to be told; it is put into words when the first follower wants it."""
+    """An event, which is encoded when the first follower needs it."""
 
     number: int
     kind: str
     job: str
     time: float
-    """When, in seconds since 1970."""
+    """Seconds since 1970."""
     worker: str | None = None
     details: dict[str, Any] = field(default_factory=dict)
     boundary: ClosedBoundary | None = None
@@ -44,13 +44,13 @@ class StreamEvent:
 
     @property
     def num_entries(self) -> int:
-        """How much it holds on to."""
+        """How many entries of `MAX_ENTRIES` it takes."""
         named = self.details.get("workers", ())
         return 1 + len(named if self.boundary is None else self.boundary.workers)
 
     @property
     def text(self) -> bytes:
-        """The event as it is sent."""
+        """The event, encoded for sending."""
         if self._text is None:
             own = {"event": self.kind, "time": round(self.time, 3), "job": self.job}
             worker = {} if self.worker is None else {"worker": self.worker}
@@ -71,16 +71,16 @@ def encode(kind: str, data: dict[str, Any], number: int | None = None) -> bytes:
 
 
 class EventStream:
-    """Listens to the news and keeps the last events. On the manager's thread only."""
+    """Turns notifications into events and keeps the latest ones; for the manager's thread only."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._events: deque[StreamEvent] = deque()
         self._num_entries = 0
-        # Higher than any of an earlier manager: who followed that one has seen none of these.
+        # Higher than any number of an earlier manager, whose followers have seen none of these.
         self._next = int(1000 * clock())
         self._plans: dict[str, int] = {}
-        self._told: dict[str, float] = {}
+        self._last_sent: dict[str, float] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.num_followers = 0
 
@@ -91,32 +91,32 @@ class EventStream:
 
     @property
     def oldest(self) -> int:
-        """The number of the first event that is still kept, or that will be."""
+        """The number of the oldest event kept, or of the next one if there is none."""
         return self._events[0].number if self._events else self._next
 
     def after(self, number: int) -> Iterator[StreamEvent]:
-        """Yield the events kept that came after one."""
+        """Yield the kept events after a number."""
         skipped = max(0, number + 1 - self.oldest)
         for i in range(skipped, len(self._events)):
             yield self._events[i]
 
-    def hear(self, happening: Notification) -> None:
-        """Keep what happened, if followers are to know it."""
-        boundary = happening.boundary
+    def receive(self, notification: Notification) -> None:
+        """Keep the events of a notification, if it has any."""
+        boundary = notification.boundary
         if boundary is None:
-            if happening.kind in ("ended", "begun"):
-                self._plans.pop(happening.job, None)
-                self._told.pop(happening.job, None)
-            self._keep(happening.kind, happening)
+            if notification.kind in ("ended", "begun"):
+                self._plans.pop(notification.job, None)
+                self._last_sent.pop(notification.job, None)
+            self._keep(notification.kind, notification)
             return
-        if self._plans.get(happening.job) != boundary.plan.number:
-            self._plans[happening.job] = boundary.plan.number
-            self._keep("plan", happening)
-        if boundary.measured.observed.any() and self._is_due(happening.job, boundary):
-            self._keep("iteration", happening)
+        if self._plans.get(notification.job) != boundary.plan.number:
+            self._plans[notification.job] = boundary.plan.number
+            self._keep("plan", notification)
+        if boundary.measured.observed.any() and self._is_due(notification.job, boundary):
+            self._keep("iteration", notification)
 
     async def newer(self, number: int, patience: float) -> bool:
-        """Wait until something came after an event, and say whether it did in time."""
+        """Wait until there is an event after a number; return whether one came in time."""
         if self.newest > number:
             return True
         future = asyncio.get_running_loop().create_future()
@@ -132,20 +132,20 @@ class EventStream:
 
     def _is_due(self, job: str, boundary: ClosedBoundary) -> bool:
         interval = max(INTERVAL, INTERVAL_PER_WORKER * len(boundary.workers))
-        if boundary.closed - self._told.get(job, -math.inf) < interval:
+        if boundary.closed - self._last_sent.get(job, -math.inf) < interval:
             return False
-        self._told[job] = boundary.closed
+        self._last_sent[job] = boundary.closed
         return True
 
-    def _keep(self, kind: str, happening: Notification) -> None:
+    def _keep(self, kind: str, notification: Notification) -> None:
         event = StreamEvent(
             self._next,
             kind,
-            happening.job,
+            notification.job,
             self._clock(),
-            happening.worker,
-            dict(happening.details),
-            happening.boundary,
+            notification.worker,
+            dict(notification.details),
+            notification.boundary,
         )
         self._next += 1
         self._events.append(event)
@@ -159,7 +159,7 @@ class EventStream:
 
 
 def _figures(kind: str, boundary: ClosedBoundary | None) -> dict[str, Any]:
-    """Return what an event says of a boundary."""
+    """Return the fields of an event about a boundary."""
     if boundary is None:
         return {}
     plan = boundary.plan
@@ -186,5 +186,5 @@ def _figures(kind: str, boundary: ClosedBoundary | None) -> dict[str, Any]:
 
 
 def _known(values: Floats) -> list[float | None]:
-    """Return numbers as JSON knows them: 7 digits, null where unknown."""
+    """Return numbers for JSON: 7 digits, null where unknown."""
     return [float(f"{v:.7g}") if math.isfinite(v) else None for v in values.tolist()]

@@ -1,7 +1,7 @@
-"""What is to be seen on the HTTP port: health, metrics, and the event stream.
+"""The pages of the HTTP port: health, metrics, and the event stream.
 
-`/healthz` and `/livez` are for whoever keeps the manager running and say nothing about the jobs;
-all else needs the token where the manager has one.
+`/healthz` and `/livez` are for process supervisors and show nothing about the jobs; all other
+pages need the token if the manager has one.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from urllib.parse import parse_qs, urlsplit
 from evenstep.manager.access import bearer, is_token, names_this_machine
 from evenstep.manager.events import EventStream, encode
 from evenstep.manager.http_server import HttpAnswer, Request, plain
-from evenstep.manager.metrics import render
-from evenstep.manager.snapshot import Snapshot
+from evenstep.manager.metrics import Snapshot, render
 
 Page = Callable[[Request], Awaitable[HttpAnswer]]
 
 
 class HttpRoutes:
-    """Finds the page of a request, and lets see it who may."""
+    """Finds the page of a request and checks whether the client may see it."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class HttpRoutes:
             return plain(401, "Authorization: Bearer must give the manager's token", challenge)
         host = request.headers.get("host", "localhost")
         if self._local and self._token is None and not names_this_machine(host):
-            # A page of elsewhere, in a browser of here, under a name that leads here.
+            # DNS rebinding: a foreign page in a local browser whose name resolves to this host.
             return plain(403, "the Host of a request on loopback must be localhost or its address")
         return None
 
@@ -93,9 +92,9 @@ class HttpRoutes:
 
 MAX_FOLLOWERS = 64
 HEARTBEAT = 15.0
-"""Seconds without news after which a line is sent, so that a dead connection is noticed."""
+"""Seconds without events after which a comment is sent, so that a dead connection is noticed."""
 AT_ONCE = 64 * 1024
-"""Bytes that are handed to a follower before it must have taken them."""
+"""Bytes sent to a follower before it must have received them."""
 
 
 async def follow(
@@ -103,13 +102,13 @@ async def follow(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events after the last one that a follower has seen, then the new ones.
 
-    None for the last: only new ones. None for the job: those of all jobs.
+    If `last` is None, only new ones; if `job` is None, those of all jobs.
     """
     events.num_followers += 1
     try:
         position = events.newest if last is None else last
         if position > events.newest:
-            # It was given by an earlier manager, whose clock was ahead.
+            # The number is from an earlier manager, whose clock was ahead.
             position = events.oldest - 1
         yield b": the events of an evenstep manager\n\n"
         while True:
@@ -128,7 +127,7 @@ async def follow(
 
 
 def _some(events: EventStream, position: int, job: str | None) -> tuple[bytes, int]:
-    """Return as many of the next events as are handed over at once, and where they end."""
+    """Return the next events, up to about `AT_ONCE` bytes, and the number of the last one."""
     texts: list[bytes] = []
     size = 0
     for event in events.after(position):

@@ -1,7 +1,7 @@
-"""The HTTP port of a manager: requests in, answers out. On the manager's thread, but for the work.
+"""The HTTP port of a manager: reads requests and sends answers, on the manager's thread.
 
-One request a connection, GET or HEAD; a request must have come, and its answer must have been read,
-within `PATIENCE`, or the connection is cut off. What is long, the event stream, sends itself.
+One request per connection, GET or HEAD. The request must arrive, and the client must read its
+answer, within `PATIENCE`, or the connection is closed. The event stream is an answer without end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import h11
 
 MAX_CONNECTIONS = 128
 MAX_HEAD = 8 * 1024
-"""Bytes of a request, all of which is its head."""
+"""Bytes of a request, which has no body."""
 PATIENCE = 10.0
 _LINGER = 1.0
 
@@ -28,17 +28,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """What somebody wants to see."""
+    """A request of a client."""
 
     method: str
     target: str
     headers: dict[str, str]
-    """By their names in small letters."""
+    """By their names in lower case."""
 
 
 @dataclass(frozen=True, eq=False)
 class HttpAnswer:
-    """What is sent back: a text, or a stream of them."""
+    """An answer: a text, or a stream of texts."""
 
     status: int
     text: bytes = b""
@@ -53,7 +53,7 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
 
 
 class HttpPort:
-    """Listens, and answers what comes with what `respond` says."""
+    """Listens, and answers each request with the result of `respond`."""
 
     def __init__(self, respond: Callable[[Request], Awaitable[HttpAnswer]]) -> None:
         self._respond = respond
@@ -67,7 +67,7 @@ class HttpPort:
     async def listening(
         self, host: str, port: int, context: ssl.SSLContext | None
     ) -> AsyncIterator[list[str]]:
-        """Listen for as long as the block runs, which is told where."""
+        """Listen while the block runs; yields the URLs."""
         server = await asyncio.start_server(
             self._accept,
             host,
@@ -93,17 +93,17 @@ class HttpPort:
             return
         self._open.add(task)
         try:
-            await self._converse(reader, writer)
+            await self._handle(reader, writer)
         except (OSError, TimeoutError, asyncio.TimeoutError, asyncio.CancelledError):
-            # Gone, too slow, or the manager stops: there is nobody to be told.
+            # The client is gone or too slow, or the manager stops: nobody would read an error.
             pass
         finally:
             self._open.discard(task)
             writer.transport.abort()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
-        # All that was sent must have been taken before it counts as sent; with 0, TLS never does.
+        # `drain` must wait until the client has received everything; with 0, it never ends for TLS.
         writer.transport.set_write_buffer_limits(high=1, low=0)
         is_head = False
         try:
@@ -118,9 +118,9 @@ class HttpPort:
         sending = _send(connection, writer, answer, is_head)
         if answer.stream is None or is_head:
             await sending
-            await _part(reader, writer)
+            await _close(reader, writer)
         else:
-            await _while_there(reader, sending)
+            await _send_while_connected(reader, sending)
 
     async def _answer(self, request: Request) -> HttpAnswer:
         try:
@@ -131,7 +131,7 @@ class HttpPort:
 
 
 async def _receive(connection: h11.Connection, reader: asyncio.StreamReader) -> Request | None:
-    """Return the request, or None where there comes none."""
+    """Return the request, or None if none comes."""
     while True:
         event = connection.next_event()
         if isinstance(event, h11.Request):
@@ -145,7 +145,7 @@ async def _receive(connection: h11.Connection, reader: asyncio.StreamReader) -> 
 async def _send(
     connection: h11.Connection, writer: asyncio.StreamWriter, answer: HttpAnswer, is_head: bool
 ) -> None:
-    async def pass_on(event: h11.Event) -> None:
+    async def send(event: h11.Event) -> None:
         writer.write(connection.send(event) or b"")
         await asyncio.wait_for(writer.drain(), PATIENCE)
 
@@ -159,20 +159,22 @@ async def _send(
     if answer.stream is None:
         headers.append(("Content-Length", str(len(answer.text))))
     phrase = HTTPStatus(answer.status).phrase
-    await pass_on(h11.Response(status_code=answer.status, headers=headers, reason=phrase.encode()))
+    await send(h11.Response(status_code=answer.status, headers=headers, reason=phrase.encode()))
     if is_head:
         pass
     elif answer.stream is None:
-        await pass_on(h11.Data(data=answer.text))
+        await send(h11.Data(data=answer.text))
     else:
         async with contextlib.aclosing(answer.stream) as texts:
             async for text in texts:
-                await pass_on(h11.Data(data=text))
-    await pass_on(h11.EndOfMessage())
+                await send(h11.Data(data=text))
+    await send(h11.EndOfMessage())
 
 
-async def _while_there(reader: asyncio.StreamReader, sending: Coroutine[Any, Any, None]) -> None:
-    """Send a stream until it ends, or until the other end is gone, which is noticed at once."""
+async def _send_while_connected(
+    reader: asyncio.StreamReader, sending: Coroutine[Any, Any, None]
+) -> None:
+    """Send a stream until it ends or the client closes the connection, whichever is first."""
 
     async def gone() -> None:
         while await reader.read(MAX_HEAD):
@@ -187,8 +189,8 @@ async def _while_there(reader: asyncio.StreamReader, sending: Coroutine[Any, Any
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _part(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Close a connection so that the answer arrives, also where more was sent than was read."""
+async def _close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Close a connection so that the answer arrives, even if the client sent more than was read."""
     if writer.can_write_eof():
         writer.write_eof()
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
@@ -198,7 +200,7 @@ async def _part(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def url(host: str, port: int, has_tls: bool) -> str:
-    """Return where something is to be seen.
+    """Return the URL of an address.
 
     >>> url("::1", 7412, has_tls=False)
     'http://[::1]:7412'

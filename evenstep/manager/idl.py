@@ -1,4 +1,4 @@
-"""The types of `manager.thrift`, read when they are first needed."""
+"""The types of `manager.thrift`, loaded when they are first needed."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ VERSION = 1
 
 @cache
 def types() -> Any:
-    """Return the module that thriftpy2 makes of the file."""
+    """Return the module that thriftpy2 generates from `manager.thrift`."""
     return load_types(Path(__file__).with_name("manager.thrift"))
 
 
 def load_types(file: Path) -> Any:
-    """Return the module that thriftpy2 makes of a Thrift file, under a name of its own."""
+    """Return the module that thriftpy2 generates from a Thrift file, under a name of its own."""
     return thriftpy2.load(str(file), module_name=f"evenstep_{file.stem}_thrift")

@@ -1,4 +1,4 @@
-"""The course of a job: the boundaries that it closed, counted, and the last of them as it was."""
+"""The history of a job: counts of its closed boundaries, and the last one of them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from evenstep.core.planner import Planner
 from evenstep.runlog.iteration_row import speeds_of
 
 BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Seconds up to which decisions are counted together; those above the last are counted too."""
+"""Upper bounds of the histogram of decision times, in seconds; longer ones are counted too."""
 
 
 @dataclass(frozen=True, eq=False)
 class ClosedBoundary:
-    """A closed boundary: what the workers said of iteration k-1, and the plan of iteration k.
+    """A closed boundary: the reports about iteration k-1, and the plan of iteration k.
 
     A device that runs ahead is measured late: then its times are of an earlier iteration.
 
-    Nothing in it changes any more, so it may be read on any thread.
+    It never changes, so any thread may read it.
     """
 
     workers: tuple[str, ...]
@@ -31,9 +31,9 @@ class ClosedBoundary:
     reports: Reports
     plan: Plan
     closed: float
-    """When, in seconds of a clock that does not jump."""
+    """When it was closed, in seconds of a monotonic clock."""
     seconds: float
-    """How long it took to decide."""
+    """How long the decision took."""
     measured: Reports
     """The newest reports that hold the times of their own iteration: those of this boundary, unless
     a device is measured late."""
@@ -51,7 +51,7 @@ class ClosedBoundary:
 
     @property
     def predicted_speeds(self) -> Floats:
-        """v of iteration k that the plan counts on; NaN where it does not say."""
+        """v of iteration k that the plan assumes; NaN where unknown."""
         plan = self.plan
         unknown = np.full(len(plan.sizes), np.nan)
         times = plan.predicted_times
@@ -68,11 +68,11 @@ class JobHistory:
         self.num_plan_changes = 0
         self.decision_seconds = 0.0
         self.decisions = [0] * (len(BUCKETS) + 1)
-        """Decisions by how long they took: up to each of `BUCKETS`, and longer."""
+        """Number of decisions per bucket of `BUCKETS`, and of longer ones."""
         self._attribution: Attribution[None] = Attribution()
 
     def decide(self, planner: Planner, reports: Reports) -> ClosedBoundary:
-        """Let the planner decide, and note how that went."""
+        """Let the planner decide, and count the decision."""
         began = time.perf_counter()
         plan = planner.decide(reports)
         seconds = time.perf_counter() - began
@@ -88,19 +88,19 @@ class JobHistory:
 
     def _measured(self, workers: tuple[str, ...], reports: Reports) -> Reports:
         if self.last is not None and self.last.workers != workers:
-            # What still waits for its times was said by other workers.
+            # The members changed: no more times come for the reports that wait for them.
             self._attribution.rest()
         complete = self._attribution.add(reports, None)
         return complete[-1][0] if complete else reports.without_times()
 
     def end(self) -> None:
-        """Note that the job does not run any more; the counts stay."""
+        """Record that the job no longer runs; the counts stay."""
         self._attribution.rest()
         self.last = None
 
 
 def waiting_of(times: Floats) -> Floats:
-    """Return how long each worker waits for the slowest of an iteration, in seconds.
+    """Return how long each worker waits for the slowest one in an iteration, in seconds.
 
     >>> waiting_of(np.array([0.5, np.nan, 2.0]))
     array([1.5, nan, 0. ])

@@ -1,4 +1,4 @@
-"""What a job is made of, and what names may look like."""
+"""The settings of a job, and the rules for names."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ MAX_WORKERS = 10_000
 """Workers that a job may have."""
 
 _LONGEST_NAME = 160
-"""Letters of a name that a file is named after: with what is added there, 255 is the limit."""
+"""Characters of a job's name in a file name, which may have 255 together with its suffixes."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}")
 
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The settings of a job; they are checked when they are made.
+    """The settings of a job, checked on construction.
 
     >>> JobSettings(workers=4, total=2)
     Traceback (most recent call last):
@@ -35,7 +35,7 @@ the total 2
     """
 
     workers: int
-    """The job begins when this many have joined; others may join later."""
+    """The job begins when this many workers have joined; others may join later."""
     total: int
     """X: samples of all workers in one iteration."""
     policy: str = default_policy()
@@ -61,13 +61,13 @@ the total 2
 
     @property
     def predictor_in_use(self) -> str | None:
-        """The predictor, or None where the policy does without speeds."""
+        """The predictor, or None if the policy does not use speeds."""
         return self.predictor if make_policy(self.policy).uses_speeds else None
 
     def planner(self, workers: Sequence[str]) -> Planner:
         """Make the planner of a job that begins with these workers."""
         policy = make_policy(self.policy)
-        # Also where the policy does without: a mistake in it must not wait for another policy.
+        # Also if the policy does not use it, so that a mistake in it is found now.
         predictor = make_predictor(self.predictor, len(workers))
         return Planner(
             workers,
@@ -80,7 +80,7 @@ the total 2
 
 
 def check_name(what: str, name: object) -> str:
-    """Return the name of a job or a worker, if it may be called that."""
+    """Return the name of a job or a worker after checking it."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidSetting(
             f"the name of a {what} must be 1 to 128 letters, digits or any of _.:@- "
@@ -90,7 +90,7 @@ def check_name(what: str, name: object) -> str:
 
 
 def safe_name(job: str) -> str:
-    """Return a name for files of a job, whatever it is called; two jobs never have the same.
+    """Return the name of a job's files; two jobs never have the same.
 
     >>> safe_name("resnet:50/../x")
     'resnet%3A50%2F..%2Fx'
@@ -102,7 +102,7 @@ def safe_name(job: str) -> str:
 
 
 def in_name_order(workers: Sequence[str]) -> list[str]:
-    """Return names in the order a person would put them in.
+    """Return names in natural order.
 
     >>> in_name_order(["w10", "w9", "chief"])
     ['chief', 'w9', 'w10']

@@ -1,4 +1,4 @@
-"""What outlives the manager: a file per job, written all at once, in the folder of --state."""
+"""The saved jobs of a manager: one file per job, written atomically, in the folder of --state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUFFIX = ".job.npz"
 
 @dataclass(frozen=True, eq=False)
 class LearnedState:
-    """What a run has learned, in the form in which balancers save it."""
+    """The learned state of a run, as planners save it."""
 
     workers: tuple[str, ...]
     state: Arrays
@@ -30,7 +30,7 @@ class LearnedState:
 
 @dataclass(frozen=True, eq=False)
 class Saved:
-    """A job at a moment."""
+    """The state of a job to be saved."""
 
     job: str
     settings: JobSettings
@@ -39,11 +39,11 @@ class Saved:
     leases: dict[str, float]
     """The leases of the workers, in seconds."""
     running: LearnedState | None
-    """The members and what is known of them; None where the job does not run."""
+    """The members and their learned state; None if the job does not run."""
     learned: LearnedState | None
-    """What the next run begins with, where this one has lost workers already or has ended."""
+    """The state that the next run begins with, if this one has lost workers or has ended."""
     least_number: int = 0
-    """New plans have no number below this one."""
+    """New plans have at least this number."""
 
     @property
     def known(self) -> list[LearnedState]:
@@ -51,7 +51,7 @@ class Saved:
 
 
 def lock(folder: Path) -> IO[str]:
-    """Make sure that no other manager writes here, for as long as the result is kept open."""
+    """Lock the folder against other managers, for as long as the result is kept open."""
     held = lock_folder(folder)
     if held is None:
         raise InvalidSetting(f"another manager must not use the folder, got {folder}")
@@ -73,13 +73,13 @@ def save(folder: Path, saved: Saved) -> None:
 
 
 def clear_scratch(folder: Path) -> None:
-    """Remove what a manager that was killed has left half written."""
+    """Remove the half-written files of a manager that was killed."""
     for path in folder.glob(f".*{_SUFFIX}.*"):
         path.unlink(missing_ok=True)
 
 
 def load_all(folder: Path, complain: Callable[[str], None]) -> list[Saved]:
-    """Read the files of all jobs; a damaged one is reported, set aside, and not read again."""
+    """Read the files of all jobs; a damaged one is reported and set aside."""
     found = [_load(path, complain) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
     return [saved for saved in found if saved is not None]
 
@@ -93,7 +93,7 @@ def set_aside(path: Path) -> Path:
 
 
 def path_of(folder: Path, job: str) -> Path:
-    """Return where the file of a job is; two names never have the same file."""
+    """Return the path of a job's file; two jobs never share one."""
     return folder / f"{safe_name(job)}{_SUFFIX}"
 
 

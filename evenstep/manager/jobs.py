@@ -1,8 +1,8 @@
-"""All jobs of a manager, isolated from each other, and the folder in which they outlive it.
+"""All jobs of a manager, isolated from each other, and the folder in which they are saved.
 
-Workers are found by their names. Whoever has a name that the other job does not know begins like a
-newcomer there: with NARX, from the network that all its workers share. Policies and plans begin
-anew, as they belong to the total of their job.
+A new job may reuse the learned state of another one. Workers are matched by name. A worker whose
+name the other job does not know starts like a newcomer there: with NARX, from the network that all
+its workers share. Policies and plans are not reused, as they depend on the total of their job.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Jobs:
         self,
         folder: Path | None = None,
         max_jobs: int = MAX_JOBS,
-        news: Notifications | None = None,
+        notifications: Notifications | None = None,
     ) -> None:
-        self.news = news or Notifications()
+        self.notifications = notifications or Notifications()
         self.unwritten: set[str] = set()
-        """The jobs that could not be saved when that was last tried."""
+        """The jobs whose last save failed."""
         self.num_write_failures = 0
         self._folder = folder
         self._max_jobs = max_jobs
@@ -52,7 +52,7 @@ class Jobs:
         return len(self._jobs)
 
     def recover(self, now: float) -> None:
-        """Take up what an earlier manager has left; what cannot be used is set aside."""
+        """Restore the jobs of an earlier manager; files that cannot be used are set aside."""
         if self._folder is not None:
             self._lock = job_store.lock(self._folder)
             job_store.clear_scratch(self._folder)
@@ -67,9 +67,9 @@ class Jobs:
         return job
 
     def create(self, name: object, settings: JobSettings, reuse: str | None = None) -> Job:
-        """Return the job of this name, which is new or has the same settings.
+        """Return the job of this name, creating it unless it exists with the same settings.
 
-        A new one begins with what the job called `reuse` has learned.
+        A new one begins with the learned state of the job called `reuse`.
         """
         job = self._jobs.get(check_name("job", name))
         if job is not None:
@@ -81,25 +81,25 @@ class Jobs:
         if len(self._jobs) >= self._max_jobs:
             raise LimitReached(f"a manager must have at most {self._max_jobs} jobs")
         learned = inherited(settings, self._to_reuse(reuse)) if reuse else None
-        job = self._jobs[str(name)] = Job(str(name), settings, learned, self.news)
+        job = self._jobs[str(name)] = Job(str(name), settings, learned, self.notifications)
         details = {"settings": asdict(settings)} | ({"reuse": reuse} if reuse else {})
-        self.news.tell(Notification("created", job.name, details=details))
+        self.notifications.notify(Notification("created", job.name, details=details))
         return job
 
     def changed(self) -> list[job_store.Saved]:
-        """Return the jobs that must be written, as they are now."""
+        """Return the present state of the jobs that must be saved."""
         if self._folder is None:
             return []
         return [job.saved() for job in self if job.changed]
 
     def write(self, changed: list[job_store.Saved]) -> None:
-        """Write jobs to the folder; may be called from another thread."""
+        """Write jobs to the folder; any thread may call this."""
         if self._folder is not None:
             for job in changed:
                 self._write(self._folder, job)
 
     def close(self) -> None:
-        """End all trainings, and let another manager have the folder."""
+        """Stop the predictors' trainings, and unlock the folder."""
         for job in self:
             job.close()
         if self._lock is not None:
@@ -109,18 +109,18 @@ class Jobs:
         try:
             return self.find(name)
         except UnknownJob:
-            raise UnknownJob(f"a job to reuse must be there, got {name}") from None
+            raise UnknownJob(f"a job to reuse must exist, got {name}") from None
 
     def _recover(self, found: job_store.Saved, path: Path, now: float) -> None:
         try:
-            job = self._jobs[found.job] = Job.restored(found, now, self.news)
+            job = self._jobs[found.job] = Job.restored(found, now, self.notifications)
         except Exception as error:
-            # Whatever is wrong with it, the others are recovered, and the manager starts.
+            # One bad file must not keep the manager from starting with the other jobs.
             aside = job_store.set_aside(path)
             _log.error("%s cannot be used and is now %s: %r", path, aside.name, error)
             return
         details = {"iteration": job.iteration, "workers": list(job.workers)}
-        self.news.tell(Notification("recovered", job.name, details=details))
+        self.notifications.notify(Notification("recovered", job.name, details=details))
 
     def _write(self, folder: Path, job: job_store.Saved) -> None:
         try:
@@ -128,7 +128,7 @@ class Jobs:
         except OSError as error:
             self.num_write_failures += 1
             if job.job not in self.unwritten:
-                # Once, and not every second for as long as the disk is full.
+                # Logged once, not every second while the disk is full.
                 _log.error("job %s cannot be saved, and is tried again: %s", job.job, error)
             self.unwritten.add(job.job)
             self._jobs[job.job].changed = True
@@ -139,7 +139,7 @@ class Jobs:
 
 
 def inherited(settings: JobSettings, other: Job) -> LearnedState:
-    """Return what a job with these settings begins with, if it reuses what another has learned."""
+    """Return the first state of a job with these settings that reuses another job's."""
     ours, theirs = settings.predictor_in_use, other.settings.predictor_in_use
     if ours is None or theirs is None or parse_spec(ours)[0] != parse_spec(theirs)[0]:
         raise InvalidSetting(

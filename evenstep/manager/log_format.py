@@ -1,4 +1,4 @@
-"""The manager's own log lines: what happens to the jobs, in words or as JSON."""
+"""The manager's own log lines about its jobs, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _SENTENCES = {
     "created": "created, {settings}",
     "recovered": "recovered at iteration {iteration}",
     "begun": "begins at iteration {iteration}",
-    "moved": "goes on at iteration {iteration}",
+    "moved": "continues at iteration {iteration}",
     "ended": "its run is over at iteration {iteration}, {reason}",
     "joined": "worker {worker} takes part from iteration {iteration} on",
     "back": "worker {worker} is back at iteration {iteration}",
     "left": "worker {worker} left",
     "lost": "worker {worker} was silent longer than its lease",
 }
-"""What is said of each kind of happening; of others nothing."""
+"""The log line of each kind of notification; other kinds have none."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,18 +36,18 @@ def set_up(form: str) -> None:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
-def log_news(happening: Notification) -> None:
-    """Write a line about what happened."""
-    sentence = _SENTENCES.get(happening.kind)
+def log_notification(notification: Notification) -> None:
+    """Log a notification."""
+    sentence = _SENTENCES.get(notification.kind)
     if sentence is not None:
-        words = {**happening.details, "worker": happening.worker}
-        extra = {"event": happening.kind, "job": happening.job, "details": words}
-        level = logging.WARNING if happening.kind == "lost" else logging.INFO
-        _log.log(level, "job %s: %s", happening.job, sentence.format(**words), extra=extra)
+        words = {**notification.details, "worker": notification.worker}
+        extra = {"event": notification.kind, "job": notification.job, "details": words}
+        level = logging.WARNING if notification.kind == "lost" else logging.INFO
+        _log.log(level, "job %s: %s", notification.job, sentence.format(**words), extra=extra)
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, event, message, and what the event is about."""
+    """One JSON object per line: time, level, event, message, and the details of the event."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {

@@ -1,8 +1,7 @@
-"""The place of a worker in a job: its line to the manager, made again whenever it is lost, and the
-plans that came over it.
+"""A worker's membership in a job: its connection to the manager, and the plans received on it.
 
-Two threads use it: the one that trains makes calls, and the one in the background keeps the lease
-and comes back. Who calls while there is no line gets no answer, at once.
+Two threads use it: the training thread makes calls, and the background thread renews the lease and
+reconnects. A call without a connection returns None at once.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.messages import from_settings, to_plan, to_settings
 
 GRACE = 5.0
-"""Seconds that an answer may be on its way after the manager should have given it."""
+"""Seconds to wait for a reply after the time at which the manager should have sent it."""
 PASSING = ("UNPLANNED", "MEMBERSHIP")
-"""Refusals after which the same report may be handed in once more."""
+"""Refusals after which the same report may be sent again."""
 SOONEST, LATEST = 0.05, 2.0
-"""Seconds between two attempts to connect again: the first, and the longest."""
+"""Shortest and longest pause between two attempts to reconnect, in seconds."""
 
 _log = logging.getLogger(__name__)
 
 
 class Membership:
-    """A worker's membership of a job, as long as it is not closed."""
+    """A worker's membership in a job, until it is closed."""
 
     def __init__(
         self,
@@ -48,22 +47,22 @@ class Membership:
         self.iteration = iteration
         """The boundary at which the worker takes part next."""
         self.failure: EvenstepError | None = None
-        """Why there is no line to the manager, or why the last report was refused."""
-        self.line: ServiceConnection | None = None
+        """Why the manager is not connected, or why the last report was refused."""
+        self.connection: ServiceConnection | None = None
         self.closed = False
-        self.news = threading.Condition()
-        """Notified when a plan comes, when the line is lost, and at the end."""
+        self.changed = threading.Condition()
+        """Notified when a plan arrives, when the connection is lost, and when it is closed."""
         self.holding = Holding()
-        """The plans that came."""
+        """The plans received."""
         self.settings = settings
         """The settings of the job; None until they are known."""
         self._where = where
         self._instance = uuid.uuid4().hex
-        self._line_in_use = threading.Lock()
-        self._said = time.monotonic()
+        self._in_use = threading.Lock()
+        self._last_call = time.monotonic()
 
     def open(self, patience: float, reuse: str | None) -> None:
-        """Join the job, trying for so many seconds."""
+        """Join the job, trying for `patience` seconds."""
         deadline = time.monotonic() + patience
         while True:
             try:
@@ -75,15 +74,15 @@ class Membership:
                 time.sleep(SOONEST)
 
     def call(self, name: str, wait: float, **arguments: Any) -> Any:
-        """Make a call that waits, or return None where it cannot be made or has no answer."""
-        if self.line is None:
+        """Make a call that waits; return None if it cannot be made or is refused."""
+        if self.connection is None:
             return None
-        with self._line_in_use:
-            line = self.line
-            if line is None:
+        with self._in_use:
+            connection = self.connection
+            if connection is None:
                 return None
             try:
-                result = line.call(name, wait + GRACE, wait=wait, **arguments)
+                result = connection.call(name, wait + GRACE, wait=wait, **arguments)
                 self.failure = None
             except Refused as error:
                 self._note(error)
@@ -91,97 +90,97 @@ class Membership:
             except ManagerUnreachable as error:
                 self.drop(error)
                 return None
-            self._said = time.monotonic()
+            self._last_call = time.monotonic()
             return result
 
     def keep(self) -> None:
-        """Renew the lease, if nothing was said for a third of it."""
-        if time.monotonic() - self._said <= self.lease / 3:
+        """Renew the lease if the last call is more than a third of it ago."""
+        if time.monotonic() - self._last_call <= self.lease / 3:
             return
-        # While another call is on the line, the manager knows that this worker is there.
-        if self._line_in_use.acquire(blocking=False):
+        # A call that is waiting keeps the lease alive.
+        if self._in_use.acquire(blocking=False):
             try:
-                if self.line is not None:
-                    self.line.call("renew", GRACE)
-                    self._said = time.monotonic()
+                if self.connection is not None:
+                    self.connection.call("renew", GRACE)
+                    self._last_call = time.monotonic()
             except Refused as error:
                 self._note(error)
             except ManagerUnreachable as error:
                 self.drop(error)
             finally:
-                self._line_in_use.release()
+                self._in_use.release()
 
-    def come_back(self, pause: float) -> float:
+    def rejoin(self, pause: float) -> float:
         """Try to join again, and return how long to wait before the next attempt."""
         try:
             self._join()
             return SOONEST
         except EvenstepError as error:
             self.failure = error
-        with self.news:
-            self.news.wait_for(lambda: self.closed, pause)
+        with self.changed:
+            self.changed.wait_for(lambda: self.closed, pause)
         return min(LATEST, 2 * pause)
 
     def drop(self, error: EvenstepError | None) -> None:
-        """Let the line go, which is of no use."""
-        line, self.line = self.line, None
+        """Close a connection that cannot be used any more."""
+        connection, self.connection = self.connection, None
         if error is not None:
             self.failure = error
-            _log.warning("worker %s goes on with the last plan: %s", self.worker, error)
-        if line is not None:
-            line.close()
-        with self.news:
-            self.news.notify_all()
+            _log.warning("worker %s continues with the last plan: %s", self.worker, error)
+        if connection is not None:
+            connection.close()
+        with self.changed:
+            self.changed.notify_all()
 
     def hold(self, struct: Any) -> None:
-        """Keep a plan that has come."""
+        """Keep a plan that was received."""
         plan, workers = to_plan(struct)
-        with self.news:
+        with self.changed:
             self.holding.keep(Held(plan, workers))
-            self.news.notify_all()
+            self.changed.notify_all()
 
     def leave(self) -> None:
-        """Give the place up."""
-        with self._line_in_use:
+        """Leave the job."""
+        with self._in_use:
             self.closed = True
-            if self.line is not None:
+            if self.connection is not None:
                 try:
-                    self.line.call("leave", GRACE)
+                    self.connection.call("leave", GRACE)
                 except (ManagerUnreachable, Refused) as error:
                     self.failure = error
 
     def close(self) -> None:
-        """Close the line; the place is kept for the length of the lease."""
+        """Close the connection; the membership lasts until the lease is over."""
         self.closed = True
         self.drop(None)
 
     def _join(self, reuse: str | None = None) -> None:
-        line = ServiceConnection(self._where, GRACE)
+        connection = ServiceConnection(self._where, GRACE)
         try:
-            told = self._enter(line, reuse)
-            with self._line_in_use:
-                self.line, self.failure = line, None
-                if self.iteration > told:
-                    # A boundary went by meanwhile, at which the others must not wait for this one.
-                    self._enter(line)
+            announced = self._enter(connection, reuse)
+            with self._in_use:
+                self.connection, self.failure = connection, None
+                if self.iteration > announced:
+                    # The worker passed a boundary meanwhile; the others must not wait for it there.
+                    self._enter(connection)
         except BaseException:
-            self.line = None
-            line.close()
+            self.connection = None
+            connection.close()
             raise
         if self.closed:
             self.drop(None)
 
-    def _enter(self, line: ServiceConnection, reuse: str | None = None) -> int:
-        """Join on a line, and return at which boundary."""
+    def _enter(self, connection: ServiceConnection, reuse: str | None = None) -> int:
+        """Join on a connection, and return the boundary that the manager knows of."""
         entry = self._entry(reuse)
-        membership = line.call("join", GRACE, entry=entry)
-        # With them the job can be made again, should the manager have lost everything.
+        membership = connection.call("join", GRACE, entry=entry)
+        # Kept so that the job can be created again if the manager loses its state.
         self.settings = to_settings(membership.settings)
         self.iteration = max(self.iteration, membership.iteration)
         for plan in (*(membership.recent or ()), membership.plan):
             if plan is not None:
                 self.hold(plan)
-        self._said = time.monotonic()
+        self._last_call = time.monotonic()
         return max(int(entry.iteration), int(membership.iteration))
 
     def _entry(self, reuse: str | None) -> Any:
@@ -200,5 +199,5 @@ class Membership:
         if error.problem not in PASSING:
             _log.warning("worker %s of job %s: %s", self.worker, self.job, error)
         if error.problem == "MEMBERSHIP":
-            # The lease was over: come back.
+            # The lease was over: join again.
             self.drop(error)

@@ -1,4 +1,4 @@
-"""From the structs of `manager.thrift` to our records and back; what comes in is checked here."""
+"""Converts and checks the structs of `manager.thrift`, to and from our records."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _LARGEST = 2**53
 
 
 def required(struct: Any, what: str) -> Any:
-    """Return an argument that must be there."""
+    """Return a required argument; raises InvalidSetting if it is missing."""
     if struct is None:
         raise InvalidSetting(f"{what} must be given and of the right type")
     return struct
 
 
 def require_count(what: str, value: Any) -> int:
-    """Return an iteration or a number of a plan, if it is one."""
+    """Return an iteration or the number of a plan after checking it."""
     if value is None or not 0 <= value <= _LARGEST:
         raise InvalidSetting(f"{what} must be an integer from 0 to 2^53, got {value!r}")
     return int(value)
 
 
 def to_settings(struct: Any) -> JobSettings:
-    """Read the settings of a job; what is left out has its default."""
+    """Read the settings of a job; missing ones have their defaults."""
     values = {field.name: getattr(required(struct, "settings"), field.name) for field in _SETTINGS}
     given = {name: value for name, value in values.items() if value is not None}
     try:
@@ -94,7 +94,7 @@ def from_plan(plan: Plan, workers: tuple[str, ...]) -> Any:
 
 
 def kept_plans(job: Job) -> list[Any]:
-    """Return the plans that a job still knows, as structs in order; the last is the newest."""
+    """Return the plans that a job still keeps, as structs, newest last."""
     session = job.session
     if session is None:
         return []
@@ -102,14 +102,14 @@ def kept_plans(job: Job) -> list[Any]:
 
 
 def from_membership(job: Job, first: int) -> Any:
-    """Return what a worker is told that has joined, and takes part from an iteration on."""
+    """Return the reply to `join` of a worker that takes part from iteration `first` on."""
     *recent, plan = kept_plans(job) or [None]
     settings = from_settings(job.settings)
     return types().Membership(iteration=first, settings=settings, plan=plan, recent=recent)
 
 
 def from_job(job: Job) -> Any:
-    """Return what `status` says of a job."""
+    """Return the status of a job."""
     session = job.session
     plan = (kept_plans(job) or [None])[-1]
     sizes = {} if plan is None else dict(zip(plan.workers, plan.sizes, strict=True))

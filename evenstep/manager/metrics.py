@@ -1,14 +1,16 @@
-"""A snapshot of the manager as Prometheus wants it.
+"""Metrics for Prometheus: a snapshot of the manager, and its text.
 
-It is written on a thread of its own, which lets the manager's go first: with a thousand workers
-there are five thousand lines, and nobody shall wait at a boundary for them.
+A snapshot is cheap, as it refers to records that do not change. Its text is written on a thread of
+its own that gives way to the manager's: a thousand workers have five thousand lines, and no worker
+must wait at a boundary for them.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -17,8 +19,75 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from evenstep.manager.job_history import BUCKETS
-from evenstep.manager.snapshot import JobSnapshot, Snapshot
+from evenstep.core import Plan
+from evenstep.manager.job import Job
+from evenstep.manager.job_history import BUCKETS, ClosedBoundary
+from evenstep.manager.service import Service
+
+
+@dataclass(frozen=True, eq=False)
+class JobSnapshot:
+    """The state of a job that has workers."""
+
+    job: str
+    iteration: int
+    members: tuple[str, ...]
+    num_connected: int
+    plan: Plan | None
+    """The newest plan; None while the job waits for its workers."""
+    planned: tuple[str, ...]
+    """The workers of that plan."""
+    last: ClosedBoundary | None
+    """The last closed boundary; None before the first."""
+    num_iterations: int
+    num_plan_changes: int
+    decision_seconds: float
+    decisions: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state of a manager; jobs without workers are only counted. Any thread may read it."""
+
+    jobs: tuple[JobSnapshot, ...]
+    num_jobs: int
+    refused: Mapping[str, int]
+    num_leases_lost: int
+    num_write_failures: int
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Values of other parts, by their names in `OTHERS`."""
+
+
+def snapshot_of(service: Service, **others: float) -> Snapshot:
+    """Return the present state of a manager."""
+    jobs = service.jobs
+    return Snapshot(
+        jobs=tuple(_job(job) for job in jobs if job.workers),
+        num_jobs=len(jobs),
+        refused=dict(service.refused),
+        num_leases_lost=service.num_leases_lost,
+        num_write_failures=jobs.num_write_failures,
+        others=others,
+    )
+
+
+def _job(job: Job) -> JobSnapshot:
+    session, history = job.session, job.history
+    plan = None if session is None else session.plan
+    return JobSnapshot(
+        job=job.name,
+        iteration=job.iteration,
+        members=job.workers,
+        num_connected=job.num_connected,
+        plan=plan,
+        planned=() if session is None else session.workers_of(session.plan),
+        last=history.last,
+        num_iterations=history.num_iterations,
+        num_plan_changes=history.num_plan_changes,
+        decision_seconds=history.decision_seconds,
+        decisions=tuple(history.decisions),
+    )
+
 
 Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
 
@@ -32,7 +101,7 @@ OTHERS: dict[str, tuple[Family, str]] = {
         "Iterations that are in no run log because the disk was too slow.",
     ),
 }
-"""What other parts of a manager have to show, each with its meaning."""
+"""The metrics of other parts of a manager, with their descriptions."""
 
 _PER_JOB: list[tuple[str, Family, str, Callable[[JobSnapshot], float]]] = [
     ("members", GaugeMetricFamily, "Workers of the job.", lambda job: len(job.members)),
@@ -48,12 +117,12 @@ _PER_JOB: list[tuple[str, Family, str, Callable[[JobSnapshot], float]]] = [
 ]
 
 _AT_ONCE = 25
-"""Lines after which other threads have their turn; less than a millisecond of work."""
+"""Lines between two pauses for other threads; less than a millisecond of work."""
 _PAUSE = 0.0002
 
 
 class _Collected(Collector):
-    """What `prometheus_client` writes down: a snapshot, and nothing that is kept."""
+    """A snapshot as a collector of `prometheus_client`."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -63,12 +132,12 @@ class _Collected(Collector):
         yield from manager_families(self._snapshot)
         yield from job_families(jobs)
         for family in worker_families(jobs):
-            family.samples = _Polite(family.samples)
+            family.samples = _Paced(family.samples)
             yield family
 
 
-class _Polite(list[Sample]):
-    """Lines that are gone through with a pause from time to time."""
+class _Paced(list[Sample]):
+    """A list whose iteration pauses now and then."""
 
     def __iter__(self) -> Iterator[Sample]:
         for i, sample in enumerate(super().__iter__(), start=1):
@@ -82,7 +151,7 @@ def render(snapshot: Snapshot, accept: str = "") -> tuple[bytes, str]:
     try:
         return _encoded(snapshot, accept)
     except (TypeError, ValueError):
-        # An Accept header with a version that is none.
+        # The Accept header has a malformed version.
         return _encoded(snapshot, "")
 
 
@@ -92,7 +161,7 @@ def _encoded(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
 
 
 def manager_families(snapshot: Snapshot) -> Iterator[Metric]:
-    """Yield the figures of the manager itself."""
+    """Yield the metrics of the manager itself."""
     jobs = GaugeMetricFamily("evenstep_jobs", "Jobs by state.", labels=["state"])
     num_running = sum(job.plan is not None for job in snapshot.jobs)
     num_gathering = len(snapshot.jobs) - num_running
@@ -122,7 +191,7 @@ def manager_families(snapshot: Snapshot) -> Iterator[Metric]:
 
 
 def job_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
-    """Yield the figures of jobs that have workers."""
+    """Yield the metrics of jobs that have workers."""
     for name, make, meaning, value_of in _PER_JOB:
         family = make(f"evenstep_{name}", meaning, labels=["job"])
         for job in jobs:
@@ -143,7 +212,7 @@ def job_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
 
 
 def worker_families(jobs: Sequence[JobSnapshot]) -> Iterator[Metric]:
-    """Yield the figures of workers; what is unknown of one is left out."""
+    """Yield the metrics of workers; unknown values are left out."""
     sizes = _per_worker("batch_size", "Samples of the worker in an iteration of the newest plan.")
     times = _per_worker(
         "batch_processing_time_seconds", "The worker's own work in the last iteration, unwaited."

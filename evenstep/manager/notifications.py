@@ -1,7 +1,7 @@
-"""News: what happens to the jobs of a manager, told to whoever listens.
+"""Notifications: events in the life of a manager's jobs, for logs and followers.
 
-Who tells knows nobody who listens, and a listener that fails harms nobody but itself: seeing a
-manager must never change what it does.
+Jobs do not know their listeners, and a listener that fails affects nothing else: observing a
+manager must never change its behaviour.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class Notification:
-    """Something that happened to a job."""
+    """An event in the life of a job."""
 
     kind: str
     """`created`, `recovered`, `begun`, `moved`, `ended` of a job; `joined`, `back`, `left`, `lost`
@@ -27,18 +27,18 @@ class Notification:
     worker: str | None = None
     boundary: ClosedBoundary | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What else there is to say, in words that JSON knows."""
+    """Further values, all of which JSON can represent."""
 
 
 Listener = Callable[[Notification], None]
 
 
 class Notifications:
-    """Passes on what happens, in the order in which it does, on the thread of the manager.
+    """Passes notifications to listeners, in order, on the manager's thread.
 
-    >>> news, heard = Notifications(), []
-    >>> news.listen(lambda happening: heard.append(happening.kind))
-    >>> news.tell(Notification("created", "resnet"))
+    >>> notifications, heard = Notifications(), []
+    >>> notifications.listen(lambda notification: heard.append(notification.kind))
+    >>> notifications.notify(Notification("created", "resnet"))
     >>> heard
     ['created']
     """
@@ -49,13 +49,14 @@ class Notifications:
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)
 
-    def tell(self, happening: Notification) -> None:
+    def notify(self, notification: Notification) -> None:
         for listener in self._listeners:
-            _tell(listener, happening)
+            _notify(listener, notification)
 
 
-def _tell(listener: Listener, happening: Notification) -> None:
+def _notify(listener: Listener, notification: Notification) -> None:
     try:
-        listener(happening)
+        listener(notification)
     except Exception:
-        _log.exception("%s of job %s could not be told", happening.kind, happening.job)
+        kind, job = notification.kind, notification.job
+        _log.exception("a listener failed for notification %s of job %s", kind, job)

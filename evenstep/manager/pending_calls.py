@@ -1,4 +1,4 @@
-"""Calls that wait for their answer: a report for its plan, an agreement for its outcome."""
+"""Calls that wait for their reply: a report for its plan, an agreement for its outcome."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class PendingCall:
     worker: str
     deadline: float
     ready: Callable[[], bytes | None]
-    """Returns the answer when there is one; raises what the call ends with otherwise."""
+    """Returns the reply, or None if there is none yet; raises the error that ends the call."""
     answer: Callable[[bytes | EvenstepError], None]
     give_up: Callable[[], EvenstepError]
-    """What is done, and said, when the time is over."""
+    """Called at the deadline; returns the error to reply with."""
 
 
 class PendingCalls:
-    """The waiting calls of all jobs; those of one job are looked at when that job changes."""
+    """The waiting calls of all jobs; those of one job are checked when that job changes."""
 
     def __init__(self) -> None:
         self._calls: dict[Job, list[PendingCall]] = {}
@@ -35,20 +35,20 @@ class PendingCalls:
             self._calls.setdefault(job, []).append(call)
 
     def remove(self, job: Job, worker: str) -> None:
-        """Forget the calls of a worker whose connection is gone."""
+        """Forget the calls of a worker whose connection was closed."""
         left = [call for call in self._calls.get(job, ()) if call.worker != worker]
         self._keep(job, left)
 
     def release(self, job: Job) -> None:
         """Answer the calls of a job that now have an answer."""
-        # Most reports change nothing for those who wait, of whom there may be a thousand.
+        # Most reports answer none of the waiting calls, of which there may be a thousand.
         if self._seen.get(job) == job.progress:
             return
         self._seen[job] = job.progress
         self._keep(job, [call for call in self._calls.get(job, ()) if not _answered(call)])
 
     def expire(self, now: float) -> None:
-        """Answer the calls whose time is over; who waits is alive."""
+        """Fail the calls past their deadline, and renew the leases of workers that wait."""
         for job, calls in list(self._calls.items()):
             late = [call for call in calls if call.deadline <= now]
             for call in late:
@@ -56,15 +56,15 @@ class PendingCalls:
             self._keep(job, [call for call in calls if call not in late])
             for call in calls:
                 if job.is_connected(call.worker):
-                    job.hear(call.worker, now)
+                    job.renew(call.worker, now)
             if late:
                 self.release(job)
 
     def fail_all(self) -> None:
-        """Answer everybody: the manager stops."""
+        """Fail all waiting calls, as the manager stops."""
         for calls in self._calls.values():
             for call in calls:
-                call.answer(Unplanned("the manager stops: go on with the last plan"))
+                call.answer(Unplanned("the manager stops: continue with the last plan"))
         self._calls.clear()
 
     def _keep(self, job: Job, calls: list[PendingCall]) -> None:

@@ -1,4 +1,4 @@
-"""A manager at work: its parts put together, from the start to the last line that it says."""
+"""The manager's process: creates all parts, serves, and stops."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from evenstep.manager.events import EventStream
 from evenstep.manager.http_routes import HttpRoutes
 from evenstep.manager.http_server import HttpPort
 from evenstep.manager.jobs import Jobs
-from evenstep.manager.log_format import log_news
+from evenstep.manager.log_format import log_notification
+from evenstep.manager.metrics import Snapshot, snapshot_of
 from evenstep.manager.notifications import Notifications
 from evenstep.manager.run_logs import RunLogs
 from evenstep.manager.service import Service
-from evenstep.manager.snapshot import Snapshot, snapshot_of
 
 Address = tuple[str, int]
 
 _OTHER_FILES = 2_000
-"""Open files besides connections of workers: the HTTP port, run logs, the state."""
+"""Open files in addition to workers' connections: the HTTP port, run logs, the state."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ManagerOptions:
-    """How a manager is started."""
+    """The options of a manager."""
 
     listen: Address
     http: Address | None
-    """Where it is looked at; None: nowhere."""
+    """The address of the HTTP port; None for none."""
     must_have_http: bool = True
-    """Whether it does not start where that address is taken."""
+    """Whether the manager refuses to start if that address is in use."""
     state: Path | None = None
     logs: Path | None = None
-    """The folder of run logs, one for every run of a job."""
+    """The folder of run logs, one per run of a job."""
     token: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
 
 
 async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
-    """Serve until the process is told to stop; `say` is told where, and what was kept."""
+    """Serve until a signal stops the process; `say` prints addresses and what was saved."""
     clock = asyncio.get_running_loop().time
     _allow_connections(MAX_CONNECTIONS)
-    news = Notifications()
-    news.listen(log_news)
+    notifications = Notifications()
+    notifications.listen(log_notification)
     events = EventStream()
-    news.listen(events.hear)
-    jobs = Jobs(options.state, news=news)
+    notifications.listen(events.receive)
+    jobs = Jobs(options.state, notifications=notifications)
     service = Service(jobs, clock, options.token)
     endpoint = Endpoint(service, options.tls)
 
@@ -67,22 +67,22 @@ async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
             run_logs = RunLogs(options.logs, lambda name: jobs.find(name).settings)
             run_logs.start()
             stack.callback(run_logs.close)
-            news.listen(run_logs.hear)
+            notifications.listen(run_logs.receive)
         jobs.recover(clock())
         urls: list[str] = []
         if options.http is not None:
-            sight = _Sight(service, endpoint, events, run_logs)
-            urls = await _be_seen(options, options.http, sight, stack)
+            observed = _Observed(service, endpoint, events, run_logs)
+            urls = await _open_http_port(options, options.http, observed, stack)
 
         def ready(where: str) -> None:
-            # What is there now stays: the collector need not look at it between two reports.
+            # Objects made so far stay: the collector need not visit them between two reports.
             gc.freeze()
-            # A round of a thousand workers makes some ten thousand objects that go with it.
+            # A boundary of a thousand workers creates some ten thousand short-lived objects.
             gc.set_threshold(50_000)
             found = f", {counted(len(jobs), 'job')} recovered" if jobs else ""
             say(f"listening on {where}{found}")
             if urls:
-                say(f"to be seen on {' and '.join(urls)}")
+                say(f"metrics and events can be seen on {' and '.join(urls)}")
 
         with _listening(options.listen):
             await endpoint.run(*options.listen, ready)
@@ -90,8 +90,8 @@ async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sight:
-    """The parts of a manager that there is something to see of."""
+class _Observed:
+    """The parts of a manager that the HTTP port shows."""
 
     service: Service
     endpoint: Endpoint
@@ -112,13 +112,13 @@ class _Sight:
         return "the state cannot be written" if self.service.jobs.unwritten else None
 
 
-async def _be_seen(
-    options: ManagerOptions, address: Address, sight: _Sight, stack: contextlib.AsyncExitStack
+async def _open_http_port(
+    options: ManagerOptions, address: Address, observed: _Observed, stack: contextlib.AsyncExitStack
 ) -> list[str]:
-    """Open the HTTP port until the stack is left, and return where it is, if it could be opened."""
+    """Open the HTTP port until the stack is closed, and return its URLs, none if it failed."""
     local = is_loopback(address[0])
     pages = HttpRoutes(
-        lambda: sight.snapshot(port), sight.problem, sight.events, options.token, local
+        lambda: observed.snapshot(port), observed.problem, observed.events, options.token, local
     )
     port = HttpPort(pages.respond)
     stack.callback(pages.close)
@@ -128,12 +128,12 @@ async def _be_seen(
     except EvenstepError as error:
         if options.must_have_http:
             raise
-        _log.warning("going on without metrics: %s; give another address with --http", error)
+        _log.warning("no metrics: %s; give another address with --http", error)
         return []
 
 
 def _allow_connections(number: int) -> None:
-    """Let this process have so many connections, as far as it may decide that itself.
+    """Raise the limit of open files for this number of connections, as far as permitted.
 
     Most systems give a process 1,024 open files unless it asks for more.
     """
@@ -155,7 +155,7 @@ def _listening(address: Address) -> Iterator[None]:
 
 
 def _kept(jobs: Jobs, state: Path | None) -> str:
-    """Say what of the jobs outlives the manager."""
+    """Return a sentence about the jobs that were saved."""
     if state is None:
         return f"{counted(len(jobs), 'job')} not kept: there is no --state"
     lost = len(jobs.unwritten)
@@ -164,7 +164,7 @@ def _kept(jobs: Jobs, state: Path | None) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """Return how many things there are.
+    """Return a number with its noun.
 
     >>> counted(1, "job"), counted(0, "job")
     ('1 job', '0 jobs')

@@ -1,8 +1,8 @@
-"""Bytes on the wire: frames, and the messages in them.
+"""Encodes, decodes and checks frames and Thrift messages.
 
-thriftpy2 believes what a message says about its own lengths: it reads past the end of its buffer,
-waits for more, or counts to two billion with the interpreter's lock held. So a message from outside
-is walked through first, and only one whose every length fits into its frame is decoded.
+thriftpy2 trusts the lengths in a message: it reads past the end of its buffer, waits for more, or
+counts to two billion while it holds the interpreter's lock. So messages from outside are checked
+first, and decoded only if every length fits into the frame.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _VERSION_1 = 0x80010000
 
 
 class Message(NamedTuple):
-    """A message that is well formed; its arguments or result are still bytes."""
+    """A well-formed message; its arguments or result are still encoded."""
 
     name: str
     kind: int
@@ -50,14 +50,14 @@ def frame_length(head: bytes | bytearray, largest: int) -> int:
 
 
 def parse_message(content: Octets) -> Message:
-    """Read a message from outside, and make sure that all of it is what it says it is."""
+    """Read a message from outside, and check its structure."""
     message = parse_header(content)
     check_struct(content, len(content) - len(message.body))
     return message
 
 
 def check_struct(content: Octets, begin: int = 0) -> None:
-    """Make sure that bytes from outside, from a place on, are one struct and nothing else."""
+    """Check that bytes from outside, from `begin` on, are exactly one struct."""
     try:
         end = _walk(content, begin, _STRUCT, _DEEPEST)
     except (struct.error, IndexError):
@@ -69,7 +69,7 @@ def check_struct(content: Octets, begin: int = 0) -> None:
 
 
 def parse_header(content: Octets) -> Message:
-    """Read the header of a message, and believe the rest."""
+    """Read the header of a message, without checking the rest."""
     try:
         version, length = _HEADER.unpack_from(content)
         if version & 0xFFFF0000 != _VERSION_1:
@@ -97,7 +97,7 @@ def encode_body(value: Any) -> bytes:
 def decode_body(into: Any, body: Octets) -> Any:
     """Fill a struct from the bytes of a message that was parsed; a wrong type counts as missing.
 
-    Large binaries of a body that is a view are views of the same memory.
+    If the body is a view, large binaries in it are views of the same memory.
     """
     try:
         if isinstance(body, memoryview):
@@ -115,7 +115,7 @@ def encode_frame(name: str, kind: int, sequence: int, body: bytes) -> bytes:
 
 
 def encode_head(name: str, kind: int, sequence: int, length: int) -> bytes:
-    """Return what comes before a body of this length in a frame."""
+    """Return the part of a frame before a body of this length."""
     text = name.encode()
     return b"".join(
         (
@@ -128,14 +128,14 @@ def encode_head(name: str, kind: int, sequence: int, length: int) -> bytes:
 
 
 def encode_failure(message: Message | None, kind: int, text: str) -> bytes:
-    """Return the frame of Thrift's own exception, for a call that could not be understood."""
+    """Return a frame with Thrift's own exception, for a call that has no result."""
     name, sequence = (message.name, message.sequence) if message else ("", 0)
     body = encode_body(TApplicationException(kind, text))
     return encode_frame(name, TMessageType.EXCEPTION, sequence, body)
 
 
 def _walk(content: Octets, at: int, kind: int, depth: int) -> int:
-    """Return where a value ends; every step of it takes at least one byte."""
+    """Return where a value ends; each step of the walk consumes at least one byte."""
     if kind in _FIXED:
         end = at + _FIXED[kind]
     elif kind == _STRING:
@@ -158,7 +158,7 @@ def _walk(content: Octets, at: int, kind: int, depth: int) -> int:
 
 def _walk_fields(content: Octets, at: int, depth: int) -> int:
     while (kind := content[at]) != _STOP:
-        # Numbers, of which reports are made, need no call; past the end there is no next field.
+        # Numbers, the usual fields of reports, need no call; past the end, `content[at]` fails.
         size = _FIXED.get(kind)
         at = at + 3 + size if size else _walk(content, at + 3, kind, depth)
     return at + 1

@@ -1,1 +1,1 @@
-"""Measuring: how long a worker's own work took, and what its machine leaves to it."""
+"""Measures a worker's batch processing times, and the CPU and memory available to it."""

@@ -1,4 +1,4 @@
-"""CPU accounts: how much CPU time a process wanted and how much it got, by the kernel's count."""
+"""CPU accounts: the CPU time that a process wanted and got, as counted by the kernel."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ _TASKS = Path("/proc/self/task")
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """What a process has had so far, in seconds."""
+    """The CPU times of a process so far, in seconds."""
 
     at: float
-    """When it was read."""
+    """When they were read."""
     running: float
     waiting: float
     """Ready to run, but another process had the CPU."""
 
 
 class Account(Protocol):
-    """Something to read CPU times from, several times per iteration."""
+    """A source of CPU times, read several times per iteration."""
 
     def read(self) -> CpuTimes: ...
 
     def refresh(self) -> None:
-        """Look for what has come and gone; called now and then."""
+        """Find new threads; called every few seconds."""
         ...
 
     def close(self) -> None: ...
 
 
 class ThreadAccounts:
-    """The scheduler's accounts of all threads of this process, kept open: a read costs little.
+    """The scheduler's accounts of all threads of this process; open files make reads cheap.
 
-    A thread counts from when it was found, and what one that has ended had is kept, so that the
-    times only grow.
+    A thread counts from the moment it was found, and the times of ended threads are kept, so that
+    the sums never decrease.
     """
 
     def __init__(self, tasks: Path = _TASKS) -> None:
@@ -49,7 +49,7 @@ class ThreadAccounts:
         self._open: dict[str, int] = {}
         self._counted: dict[str, tuple[int, int]] = {}
         self._running = self._waiting = 0
-        # Two threads read, and one of them closes files.
+        # Two threads read, and one of them also closes files.
         self._lock = threading.Lock()
         self.refresh()
 
@@ -78,7 +78,7 @@ class ThreadAccounts:
             self._open[thread] = os.open(self._tasks / thread / "schedstat", os.O_RDONLY)
             self._counted[thread] = self._times(thread)
         except (OSError, ValueError):
-            # It has ended since it was listed, or the kernel keeps no accounts.
+            # The thread ended after it was listed, or the kernel keeps no accounts.
             self._drop(thread)
 
     def _count(self, thread: str) -> None:
@@ -104,7 +104,7 @@ class ThreadAccounts:
 
 
 class PressureAccount:
-    """Pressure stall information: time in which anybody of the group, or machine, had to wait."""
+    """Pressure stall information: time in which any process of the group or machine waited."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -125,7 +125,7 @@ class PressureAccount:
 
 
 class NoAccount:
-    """Where the kernel tells nothing, nobody waits."""
+    """For kernels without accounts: waiting times are 0."""
 
     def read(self) -> CpuTimes:
         return CpuTimes(time.perf_counter(), time.process_time(), 0.0)
@@ -136,9 +136,9 @@ class NoAccount:
 
 
 def open_account(tasks: Path = _TASKS, pressure: Path | None = None) -> Account:
-    """Return the best account there is: of the threads, else of the group's or machine's pressure.
+    """Return the best available account: of the threads, else of the group's or machine's pressure.
 
-    Pressure tells less: that somebody waited, not who, nor for how much of what was wanted.
+    Pressure is less precise: it shows that some process waited, not which one, nor how much.
     """
     if tasks.is_dir():
         threads = ThreadAccounts(tasks)

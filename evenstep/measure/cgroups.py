@@ -11,39 +11,32 @@ _PRESSURE = Path("/proc/pressure/cpu")
 
 
 @dataclass(frozen=True)
-class CpuQuota:
-    """How many CPUs' worth of time a group may use."""
-
-    cpus: float
-
-
-@dataclass(frozen=True)
 class MemoryLimit:
-    """How much memory a group may use, and where to read how much it does."""
+    """The memory that a group may use, and the file with its current use."""
 
     limit: int
     """Bytes."""
     usage_file: Path
 
     def used(self) -> int | None:
-        """Return the bytes in use, or None where that cannot be read."""
+        """Return the bytes in use, or None if the file cannot be read."""
         return _number(self.usage_file)
 
 
-def cpu_quota(root: Path = _ROOT, groups: Path = _SELF) -> CpuQuota | None:
-    """Return the tightest CPU quota that holds for this process, or None without one."""
+def cpu_quota(root: Path = _ROOT, groups: Path = _SELF) -> float | None:
+    """Return the tightest CPU quota of this process, in CPUs, or None without one."""
     quotas = [
         int(quota) / int(period)
         for folder in _folders("cpu", root, groups)
         for quota, period in (_v2_quota(folder), _v1_quota(folder))
-        # Otherwise there is none: it says `max`, or -1.
+        # `max` and -1 stand for no quota.
         if _is_positive(quota) and _is_positive(period)
     ]
-    return CpuQuota(min(quotas)) if quotas else None
+    return min(quotas, default=None)
 
 
 def memory_limit(root: Path = _ROOT, groups: Path = _SELF) -> MemoryLimit | None:
-    """Return the tightest memory limit that holds for this process, or None without one."""
+    """Return the tightest memory limit of this process, or None without one."""
     limits = []
     for folder in _folders("memory", root, groups):
         for limit_name, usage_name in (
@@ -59,14 +52,14 @@ def memory_limit(root: Path = _ROOT, groups: Path = _SELF) -> MemoryLimit | None
 def cpu_pressure_file(
     root: Path = _ROOT, groups: Path = _SELF, machine: Path = _PRESSURE
 ) -> Path | None:
-    """Return where the CPU pressure of this process's group is told, or else the machine's."""
+    """Return the file with the CPU pressure of this process's group, or else of the machine."""
     folders = _folders("cpu", root, groups)
     files = (*(folder / "cpu.pressure" for folder in folders), machine)
     return next((file for file in files if stalled_seconds(file) is not None), None)
 
 
 def stalled_seconds(file: Path) -> float | None:
-    """Return how long, so far, somebody waited for a CPU; None where that cannot be read."""
+    """Return how long any process has waited for a CPU; None if the file cannot be read."""
     for line in (_text(file) or "").splitlines():
         kind, *fields = line.split()
         total = next((field[6:] for field in fields if field.startswith("total=")), "")
@@ -76,7 +69,7 @@ def stalled_seconds(file: Path) -> float | None:
 
 
 def _folders(controller: str, root: Path, groups: Path) -> list[Path]:
-    """Return the folders of this process's group and of all groups around it."""
+    """Return the folders of this process's group and of all its parent groups."""
     folders: list[Path] = []
     for line in (_text(groups) or "").splitlines():
         _, _, named = line.partition(":")

@@ -1,4 +1,4 @@
-"""Memory at its peak: how much of what this process may use it has used since the last look."""
+"""Peak memory: the share of its available memory that this process has used."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 class PeakMemory(Protocol):
-    """Something to read the peak of a device's or process's memory from."""
+    """A source of the peak memory of a device or process."""
 
     def read(self) -> float | None:
-        """Return the share in use at its peak since the last reading; None where unknown."""
+        """Return the largest share in use since the last reading; None if unknown."""
         ...
 
 
 class HostMemory:
-    """The peak of this process's resident memory, against what it may use.
+    """The peak of this process's resident memory, as a share of what it may use.
 
-    That is what it has, and what the machine or its control group has left.
+    It may use its own memory and what the machine or its control group has left.
     """
 
     def __init__(self, status: Path = _STATUS, clear: Path = _CLEAR) -> None:
@@ -42,7 +42,7 @@ class HostMemory:
         return min(1.0, peak / max(peak, now + available_memory(self._limit)))
 
     def _resident(self) -> tuple[int | None, int | None]:
-        """Return bytes at the peak, and now."""
+        """Return the bytes at the peak, and now."""
         try:
             lines = self._status.read_text().splitlines()
         except OSError:
@@ -52,7 +52,7 @@ class HostMemory:
         return (1024 * int(peak[0]) if peak else None, 1024 * int(now[0]) if now else None)
 
     def _reset(self) -> None:
-        # Where that is not allowed the peak is that of the whole run: too high, which is safe.
+        # If this is not permitted, the peak is that of the whole run: too high, which is safe.
         with contextlib.suppress(OSError):
             self._clear.write_text("5")
 

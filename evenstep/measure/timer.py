@@ -1,8 +1,8 @@
-"""The iteration timer: batch processing time that waiting cannot fool.
+"""The iteration timer: measures batch processing times without waiting times.
 
-An iteration's own work begins when its batch is asked for and ends when the last gradient is
-ready to be sent; waiting for others comes after that, and whatever the user's loop does between
-two iterations comes before it. Neither counts.
+The work of an iteration begins when its batch is requested and ends when the last gradient is
+ready to be sent. Waiting for others comes after that, and code of the user's loop between two
+iterations comes before; neither counts.
 """
 
 from __future__ import annotations
@@ -18,63 +18,63 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Measurement:
-    """One iteration's own work."""
+    """The measured work of one iteration."""
 
     batch_size: float
     """x: samples processed, over all micro-batches that went into one exchange of gradients; in
     average samples where they are unequal work."""
     time: float | None
-    """t, in seconds; None where it cannot be trusted."""
+    """t, in seconds; None if it cannot be trusted."""
     age: int = 0
-    """Iterations that have ended since: 0 where this is the last one, more on a device that runs
+    """Iterations that have ended since: 0 if this is the last one, more on a device that runs
     ahead of its host."""
 
 
 class Timer(Protocol):
-    """Measures iterations; on a device that runs ahead, `finished` answers some later."""
+    """Measures iterations; on an asynchronous device, `finished` returns them some later."""
 
     def start(self) -> None:
-        """A batch is asked for: a new piece of work begins."""
+        """Begin a new piece of work: a batch is requested."""
         ...
 
     def batch(self, batch_size: float) -> None:
-        """The batch is there, with so many samples, or average samples."""
+        """Record the size of the batch, in samples or average samples."""
         ...
 
     def pause(self) -> None:
-        """Something that is not the worker's own work begins, such as waiting for others."""
+        """Stop counting, for example while the worker waits for others."""
         ...
 
     def resume(self) -> None:
-        """It is over: a piece of work that was interrupted goes on."""
+        """Continue a piece of work after `pause`."""
         ...
 
     def spoil(self) -> None:
-        """The time of this piece of work cannot be trusted."""
+        """Mark the time of this piece of work as wrong."""
         ...
 
     def keep(self) -> None:
-        """The piece is done and its gradient accumulates: the next one continues the work."""
+        """End the piece of a micro-batch; the next one continues the work of the iteration."""
         ...
 
     def stop(self) -> None:
-        """The last gradient is ready: the work ends."""
+        """End the work of the iteration: the last gradient is ready."""
         ...
 
     def reported(self) -> None:
-        """What `finished` told has been made a report of, which was work, too."""
+        """Record that the report on the last measurement is made, which counts as work too."""
         ...
 
     def finished(self) -> Measurement | None:
-        """Return the newest iteration that is measured, once; None where there is none."""
+        """Return the newest measured iteration, once; None if there is none."""
         ...
 
 
 class HostTimer:
-    """Measures by the host's clock, for devices that the host waits for.
+    """Measures with the host's clock, for devices that the host waits for.
 
-    Reporting comes after what it reports, so what it took is taken to be what it took the last
-    time: on a slow worker that is as long as some samples.
+    Making a report takes time that the same report cannot contain, so each measurement includes
+    the time of the last report: on a slow worker it is as long as some samples take.
 
     >>> clock = iter([1.0, 1.5, 1.5]).__next__
     >>> timer = HostTimer(clock)

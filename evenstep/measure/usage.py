@@ -1,10 +1,9 @@
-"""The usage probe: what the machine leaves to this process, as fractions.
+"""The usage probe: the CPU and memory available to this process, as fractions.
 
-c is the part of the CPU time that the process wanted and got: time running over time running or
+c is the share of the wanted CPU time that the process got: time running over time running or
 waiting for a CPU, of all its threads, bounded by its cgroup's quota. m is the share of memory that
-is free, bounded by its cgroup's limit. c must be fresh to be worth anything, so a thread takes a
-snapshot every few hundredths of a second, and a reading covers a short window that ends now, not
-the whole iteration.
+is free, bounded by its cgroup's limit. An old c is useless, so a thread takes a snapshot every few
+hundredths of a second, and a reading covers a short window that ends now, not the whole iteration.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from evenstep.measure.accounts import Account, CpuTimes, open_account
 from evenstep.measure.cgroups import cpu_quota, memory_limit
 
 WINDOW = 0.05
-"""Seconds that a reading of c covers, about."""
+"""Seconds that a reading of c covers, approximately."""
 _LEAST = 0.01
 _REFRESH = 2.0
-"""Seconds after which what changes slowly is read again: memory, the quota, the threads."""
+"""Seconds between two readings of slow values: memory, the quota, the list of threads."""
 
 
 class UsageProbe:
@@ -51,7 +50,7 @@ class UsageProbe:
         return Usage(cpu=self._cpu(self._reference(now.at), now), memory=self._memory)
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -68,7 +67,7 @@ class UsageProbe:
                 self._most_cpu, self._memory = _quota_share(), _free_memory()
 
     def _reference(self, now: float) -> CpuTimes:
-        """Return the newest snapshot that is a window old, or the oldest that there is."""
+        """Return the newest snapshot that is at least a window old, or else the oldest."""
         snapshots = list(self._snapshots)
         return next((s for s in reversed(snapshots) if now - s.at >= self._window), snapshots[0])
 
@@ -80,11 +79,11 @@ class UsageProbe:
 
 
 def _quota_share() -> float:
-    """Return the share of the CPUs it may run on that this process's quota allows."""
+    """Return the CPU quota as a share of the CPUs that this process may run on."""
     quota = cpu_quota()
     if quota is None:
         return 1.0
-    return max(_LEAST, min(1.0, quota.cpus / len(os.sched_getaffinity(0))))
+    return max(_LEAST, min(1.0, quota / len(os.sched_getaffinity(0))))
 
 
 def _free_memory() -> float:

@@ -1,4 +1,4 @@
-"""Policies: from what is known at an iteration boundary to batch sizes.
+"""Policies: decide the batch sizes at an iteration boundary.
 
 `POLICIES` and `WRAPPERS` are the registries. `make_policy` reads the short form used on command
 lines: a policy, its settings, and wrappers around it.

@@ -1,7 +1,7 @@
 """`equal_finish`: a filter per worker and the exact split; the default on accelerators.
 
-A worker of size 0 has no times to report, so that it is tried again with one granule after some
-patience, which doubles each time in vain.
+A worker of size 0 (a benched one) has no times to report. The policy tries it again with one
+granule after `patience` iterations, and doubles that number after each failed trial.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from evenstep.policies.removal import advise_removal
 
 @dataclass(frozen=True, eq=False)
 class EqualFinishState:
-    """What is known of the workers; every array has one entry per worker."""
+    """The knowledge about the workers; every array has one entry per worker."""
 
     filter: FinishFilter
     memory: MemoryModel
@@ -44,18 +44,18 @@ class EqualFinishState:
 
 @dataclass(frozen=True)
 class EqualFinish:
-    """Size batches so that all workers finish together, by what each was seen to take.
+    """Size batches so that all workers finish together, from the times measured so far.
 
-    Goes past Alg. 2: every worker is moved at once, by as much as its slope promises; a move is
-    made only where it gains more than the noise could feign.
+    Goes beyond Alg. 2: the sizes of all workers change at once, by as much as their slopes
+    predict, but only if the predicted gain is larger than the noise.
     """
 
     least_gain: float = 0.01
     """Predicted gain below which no new sizes are adopted."""
     largest_move: float = 3.0
-    """A size changes at most by this factor at once."""
+    """The largest factor by which a size changes at once."""
     patience: int = 32
-    """Iterations after which a benched worker is tried again, doubled each time in vain."""
+    """Iterations after which a benched worker is tried again, doubled after each failed trial."""
 
     uses_speeds: ClassVar[bool] = False
 
@@ -104,13 +104,13 @@ class EqualFinish:
     def _trusted(
         self, view: View, state: EqualFinishState, known: FinishFilter, due: Bools
     ) -> Limits:
-        """Return how far each size may move at once: the line is only trusted near its point."""
+        """Return the limits of one move: the linear model is only trusted near its last size."""
         given = view.limits
         most = np.minimum(state.memory.caps(), np.floor(self.largest_move * known.size))
         hi = np.maximum(known.size, most)
         lo = np.ceil(known.size / self.largest_move)
         hi, lo = state.bench.bounds(view.current, due, lo, hi, given.granularity)
-        # What is given binds at once, however far it is from the sizes seen so far.
+        # Given limits hold at once, however far they are from the sizes seen so far.
         lo, hi = (np.clip(bound, given.minimum, given.cap) for bound in (lo, hi))
         near = Limits(as_ints(lo), as_ints(hi), given.granularity)
         for limits in (near, given.tighten(cap=state.memory.caps())):
@@ -122,7 +122,7 @@ class EqualFinish:
         return given
 
     def _weigh(self, view: View, known: FinishFilter, best: Ints, forced: bool) -> tuple[Ints, str]:
-        """Return the best sizes if they gain more than the noise could feign, else the current."""
+        """Return the best sizes if they gain more than the noise, else the current ones."""
         if np.array_equal(best, view.current):
             return view.current, ""
         if not fits(view.current, view):
@@ -130,7 +130,7 @@ class EqualFinish:
         times = np.where(view.current > 0, known.times_at(view.current), 0.0)
         slowest = int(np.argmax(times))
         time = makespan(best, known.offsets(), known.slope)
-        # The slowest of n looks slower than it is, by the expected maximum of n errors.
+        # The slowest of n seems slower than it is, by the expected maximum of n errors.
         feigned = math.sqrt(2 * round(math.log(view.num_workers), 9))
         least = max(self.least_gain, float(known.uncertainty()[slowest]) * feigned)
         if forced or times[slowest] / time - 1 > least:
@@ -146,22 +146,20 @@ def _may_work(limits: Limits) -> Bools:
 def _without_dead_weight(
     view: View, known: FinishFilter, sizes: Ints, limits: Limits, tried: Bools
 ) -> tuple[Ints, tuple[Advice, ...]]:
-    """Return the sizes, without a worker that the job is faster without if it may be benched.
+    """Return the sizes, with a worker benched if the job is faster without it and limits allow.
 
-    A worker that is being tried again stays: what is known of it is what is in doubt.
+    A worker that is being tried again stays, as the knowledge about it is in doubt.
     """
     offsets, slopes = known.offsets(), known.slope
-    # How far sizes may move at once does not say what is worth keeping.
+    # The limits of one move do not decide which worker is worth keeping.
     given = Limits(view.limits.minimum, limits.cap, limits.granularity)
     advice = advise_removal(view.total, offsets, slopes, sizes, given)
     if not advice:
         return sizes, advice
     worker = advice[0].worker
     if view.limits.minimum[worker] == 0 and not tried[worker]:
-        everybody_else = np.arange(view.num_workers) != worker
-        limits = Limits(
-            limits.minimum * everybody_else, limits.cap * everybody_else, limits.granularity
-        )
+        others = np.arange(view.num_workers) != worker
+        limits = Limits(limits.minimum * others, limits.cap * others, limits.granularity)
         sizes = split_affine(view.total, offsets, slopes, limits)
     return sizes, advice
 
@@ -171,14 +169,14 @@ _MOST_DOUBLINGS = 6
 
 @dataclass(frozen=True, eq=False)
 class Bench:
-    """Who sits on the bench and for how long, one entry per worker."""
+    """The benched workers: for how long, and how often; one entry per worker."""
 
     idle: Ints
-    """For how many iterations the worker has had no samples."""
+    """Iterations for which the worker has had no samples."""
     benchings: Ints
     """How often it was benched since it last had more than one granule."""
     probing: Bools
-    """Whether it was given samples to see how fast it is now, and has not reported yet."""
+    """Whether the worker is being tried again and has not reported yet."""
 
     @classmethod
     def fresh(cls, num_workers: int) -> Bench:
@@ -186,23 +184,23 @@ class Bench:
         return cls(zeros, zeros, np.zeros(num_workers, dtype=bool))
 
     def observe(self, current: Ints, observed: Bools, granularity: int) -> Bench:
-        """Return the bench at the next boundary; who sits on it shows in the sizes in force."""
-        sits = current == 0
+        """Return the bench at the next boundary; a worker of current size 0 is benched."""
+        benched = current == 0
         return Bench(
-            idle=np.where(sits, self.idle + 1, 0),
+            idle=np.where(benched, self.idle + 1, 0),
             benchings=np.where(
-                current > granularity, 0, self.benchings + (sits & (self.idle == 0))
+                current > granularity, 0, self.benchings + (benched & (self.idle == 0))
             ),
             probing=self.back(current) & ~observed,
         )
 
     def back(self, current: Ints) -> Bools:
-        """Return which workers have samples again of which they have not reported yet."""
+        """Return which workers have samples again but have not reported on them yet."""
         back: Bools = (current > 0) & ((self.idle > 0) | self.probing)
         return back
 
     def due(self, current: Ints, patience: int) -> Bools:
-        """Return which benched workers are to be tried again now."""
+        """Return which benched workers must be tried again now."""
         doublings = np.clip(self.benchings - 1, 0, _MOST_DOUBLINGS)
         due: Bools = (current == 0) & (self.idle >= patience * 2**doublings)
         return due
@@ -210,9 +208,9 @@ class Bench:
     def bounds(
         self, current: Ints, due: Bools, lo: Floats, hi: Floats, granularity: int
     ) -> tuple[Floats, Floats]:
-        """Return the highest and lowest sizes with benched workers held at 0 or at one granule."""
+        """Return the highest and lowest sizes, fixed at 0 or one granule for benched workers."""
         tried = due | self.probing
-        sitting = (current == 0) & ~tried
-        fixed = np.where(sitting, 0.0, granularity)
-        held = sitting | tried
+        benched = (current == 0) & ~tried
+        fixed = np.where(benched, 0.0, granularity)
+        held = benched | tried
         return np.where(held, fixed, hi), np.where(held, fixed, lo)

@@ -1,4 +1,4 @@
-"""`even`: plain BSP, the same batch size for everybody."""
+"""`even`: plain BSP, the same batch size for every worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evenstep.core import Decision, Ints, View, even_sizes, predict_times
 
 @dataclass(frozen=True)
 class Even:
-    """Sizes that differ by at most one granule, the larger ones at the lower workers."""
+    """Sizes that differ by at most one granule; the first workers get the larger ones."""
 
     uses_speeds: ClassVar[bool] = False
 

@@ -1,8 +1,8 @@
-"""The filter behind `equal_finish`: how long each worker takes, and how that grows with its size.
+"""The filter of `equal_finish`: models each worker's time as a function of its batch size.
 
 A Kalman filter per worker tracks the level l (batch processing time at the size x last used) and
 the slope b (seconds per further sample), so that ``t(y) = l + b (y - x)`` near x. All workers
-are one set of arrays, and only operations that IEEE 754 fixes to the last bit are used, so that
+are one set of arrays. Only operations that IEEE 754 defines to the last bit are used, so that
 every machine that filters the same reports plans the same sizes.
 """
 
@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evenstep.core import Bools, Floats, Ints
+from evenstep.core.rows import remap_rows
 
 _FIRST_LEVEL_ERROR = 0.05
 _FIRST_SLOPE_ERROR = 0.6
 _FIRST_NOISE = 0.05
 _TRANSPORT_ERROR = 0.5
-"""How wrong the slope may become over a move as large as the batch itself."""
+"""Relative error of the slope after a move as large as the batch itself."""
 _DRIFT = 0.002
 _OUTLIER = 3.0
 _ALARM = 6.0
@@ -57,21 +58,8 @@ class FinishFilter:
 
     @classmethod
     def fresh(cls, num_workers: int) -> FinishFilter:
-        ones, zeros = np.ones(num_workers), np.zeros(num_workers)
-        return cls(
-            seen=np.zeros(num_workers, dtype=bool),
-            size=ones,
-            level=ones,
-            slope=ones,
-            level_var=ones,
-            cov=zeros,
-            slope_var=ones,
-            noise=np.full(num_workers, _FIRST_NOISE),
-            diff_var=np.full(num_workers, _FIRST_NOISE**2),
-            rise=zeros,
-            fall=zeros,
-            last=np.ones((num_workers, 3)),
-        )
+        ones = np.ones(num_workers)
+        return replace(_first(ones, ones), seen=np.zeros(num_workers, dtype=bool))
 
     def observe(self, sizes: Ints, times: Floats) -> FinishFilter:
         """Return the filter after one iteration's batch sizes and times; NaN times are skipped."""
@@ -89,7 +77,7 @@ class FinishFilter:
         return self.level + self.slope * (sizes - self.size)
 
     def offsets(self) -> Floats:
-        """Return what t(0) would be if the line went on that far."""
+        """Return t(0), extrapolated."""
         return self.level - self.slope * self.size
 
     def uncertainty(self) -> Floats:
@@ -98,7 +86,7 @@ class FinishFilter:
         return relative
 
     def filled(self, sizes: Ints) -> FinishFilter:
-        """Return the filter with workers never seen taken to be like the median of the others."""
+        """Return the filter in which workers never seen are like the median of the others."""
         if self.seen.all():
             return self
         per_sample = float(np.median((self.level / self.size)[self.seen]))
@@ -106,7 +94,7 @@ class FinishFilter:
         return _start(self, x, per_sample * x, ~self.seen)
 
     def reopened(self, which: Bools) -> FinishFilter:
-        """Return the filter with some workers' levels forgotten and their slopes doubted."""
+        """Return the filter with some workers' levels forgotten and their slopes uncertain."""
         if not which.any():
             return self
         return replace(
@@ -117,12 +105,15 @@ class FinishFilter:
 
 
 def _start(old: FinishFilter, x: Floats, t: Floats, which: Bools) -> FinishFilter:
-    """Begin with a first observation: all of the time might be overhead, or none of it."""
-    if not which.any():
-        return old
+    """Start some workers with a first observation."""
+    return _choose(which, _first(x, t), old) if which.any() else old
+
+
+def _first(x: Floats, t: Floats) -> FinishFilter:
+    """Return the filter after one observation: all of the time might be overhead, or none."""
     zeros = np.zeros_like(t)
-    first = FinishFilter(
-        seen=np.ones_like(which),
+    return FinishFilter(
+        seen=np.ones(len(t), dtype=bool),
         size=x,
         level=t,
         slope=t / x,
@@ -135,7 +126,6 @@ def _start(old: FinishFilter, x: Floats, t: Floats, which: Bools) -> FinishFilte
         fall=zeros,
         last=np.repeat(t[:, None], 3, axis=1),
     )
-    return _choose(which, first, old)
 
 
 def _follow(old: FinishFilter, x: Floats, t: Floats) -> FinishFilter:
@@ -155,7 +145,7 @@ def _follow(old: FinishFilter, x: Floats, t: Floats) -> FinishFilter:
     fall = np.maximum(0.0, old.fall - bounded - _SLACK)
     diff_var, noise = _noise(old, level, t, moved == 0)
 
-    # One slow sample is a spike; a fast one is evidence, but not more than three deviations of it.
+    # A slow outlier is a spike and ignored; a fast one is evidence of up to three deviations.
     residual = np.where(z > _OUTLIER, 0.0, np.maximum(residual, -_OUTLIER * np.sqrt(spread)))
     level_gain, slope_gain = level_var / spread, cov / spread
     level = level + level_gain * residual
@@ -165,7 +155,7 @@ def _follow(old: FinishFilter, x: Floats, t: Floats) -> FinishFilter:
     level_var = level_var * (1 - level_gain)
     last = np.column_stack((old.last[:, 1:], t))
 
-    # A change: take the level from the last times and re-open the slope, which may be wrong now.
+    # A change: take the level from the last times, and reopen the slope, which may be wrong now.
     alarm = (rise >= _ALARM) | (fall >= _ALARM)
     if alarm.any():
         level = np.where(alarm, _middle(last), level)
@@ -184,7 +174,7 @@ def _follow(old: FinishFilter, x: Floats, t: Floats) -> FinishFilter:
 def _noise(old: FinishFilter, level: Floats, t: Floats, resting: Bools) -> tuple[Floats, Floats]:
     """Learn the noise from successive differences at one size.
 
-    The innovations would not do: a spike during a large move fools them, and a noise estimate
+    Innovations are unsuitable: a spike during a large move distorts them, and a noise estimate
     that is too large hides a wrong slope for dozens of iterations.
     """
     step = np.minimum((t - old.last[:, -1]) ** 2 / 2, 4 * (old.noise * level) ** 2) / level**2
@@ -206,17 +196,4 @@ def _choose(which: Bools, new: FinishFilter, old: FinishFilter) -> FinishFilter:
         return new
     if not which.any():
         return old
-    return FinishFilter(
-        seen=np.where(which, new.seen, old.seen),
-        size=np.where(which, new.size, old.size),
-        level=np.where(which, new.level, old.level),
-        slope=np.where(which, new.slope, old.slope),
-        level_var=np.where(which, new.level_var, old.level_var),
-        cov=np.where(which, new.cov, old.cov),
-        slope_var=np.where(which, new.slope_var, old.slope_var),
-        noise=np.where(which, new.noise, old.noise),
-        diff_var=np.where(which, new.diff_var, old.diff_var),
-        rise=np.where(which, new.rise, old.rise),
-        fall=np.where(which, new.fall, old.fall),
-        last=np.where(which[:, None], new.last, old.last),
-    )
+    return remap_rows(new, old, np.where(which, np.arange(len(which)), -1))

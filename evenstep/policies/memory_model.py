@@ -1,4 +1,4 @@
-"""Memory: the largest batch size that a worker's memory readings promise to hold."""
+"""The memory model: predicts the largest batch size that fits into a worker's memory."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from evenstep.core import UNLIMITED, Bools, Floats, Ints, Reports
 GUARD = 0.95
 """Share of the device's memory that a plan may fill (the paper leaves 5 % free)."""
 _LEAST_SLOPE = 0.05
-"""A sample takes at least this part of its share of the memory in use, whatever two noisy
-readings say."""
+"""A sample takes at least this part of its share of the memory in use, even if two noisy readings
+differ less."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryModel:
-    """m as a line over the batch size, per worker.
+    """m as a linear function of the batch size, per worker.
 
     Until two sizes at least 10 % (and 2 samples) apart were seen, the line goes through the
-    origin: that overstates the slope, as the model itself takes memory too, and so errs on the
-    safe side.
+    origin. This overestimates the slope, as the network itself takes memory too, and is safe.
     """
 
     size: Floats
-    """Batch size of the newest reading; NaN where there is none."""
+    """Batch size of the newest reading; NaN if there is none."""
     used: Floats
     """Share of the memory in use at that size."""
     anchor_size: Floats
     """Batch size of an older reading, to measure the slope from."""
     anchor_used: Floats
     slope: Floats
-    """Share of the memory that one more sample takes; NaN until it was measured."""
+    """Share of the memory that one more sample takes; NaN until measured."""
 
     @classmethod
     def fresh(cls, num_workers: int) -> MemoryModel:
@@ -58,13 +57,13 @@ class MemoryModel:
         )
 
     def slopes(self) -> Floats:
-        """Return the share of the memory that one more sample takes; NaN where none was read."""
+        """Return the share of the memory that one more sample takes; NaN without readings."""
         share = self.used / self.size
         measured = np.isfinite(self.slope) & (self.slope > 0)
         return np.where(measured, np.maximum(self.slope, _LEAST_SLOPE * share), share)
 
     def caps(self) -> Ints:
-        """Return the largest size that stays below the guard; unlimited where nothing was read."""
+        """Return the largest size that stays below the guard; unlimited without readings."""
         known = np.isfinite(self.size)
         with np.errstate(invalid="ignore", divide="ignore"):
             caps = np.floor(self.size + (GUARD - self.used) / self.slopes())

@@ -35,7 +35,7 @@ class Proportional:
 
 
 def _advice(view: View, sizes: Ints, times: Floats) -> tuple[Advice, ...]:
-    """Advise to remove the slowest worker; in an exact split it has as little as it can have."""
+    """Advise to remove the slowest worker, if its size cannot be reduced further."""
     limits, slowest = view.limits, int(np.argmax(times))
     if sizes[slowest] - limits.granularity >= max(int(limits.minimum[slowest]), 1):
         return ()

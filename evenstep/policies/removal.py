@@ -1,4 +1,4 @@
-"""Which worker the job would be faster without."""
+"""Advice to remove a worker without which the job would be faster."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WORTHWHILE = 0.01
 def advise_removal(
     total: int, offsets: Floats, slopes: Floats, sizes: Ints, limits: Limits
 ) -> tuple[Advice, ...]:
-    """Advise to remove a worker where the others would finish earlier without it.
+    """Advise to remove a worker if the others would finish earlier without it.
 
-    Only the worker that takes longest for its smallest size can be such a one: without any
-    other worker, this one would still take as long.
+    Only the worker that takes longest for its smallest size is a candidate: without any other
+    worker, this one would still take as long.
 
     >>> advise_removal(8, np.array([0.0, 0.0, 9.0]), np.ones(3), np.array([4, 3, 1]), Limits.of(3))
     (Advice(worker=2, predicted_time=4.0, kind='remove'),)

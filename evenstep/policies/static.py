@@ -1,4 +1,4 @@
-"""`static`: shares that the user gives, for example 2:2:2:15."""
+"""`static`: fixed shares from the user, for example 2:2:2:15."""
 
 from __future__ import annotations
 

@@ -14,30 +14,30 @@ from evenstep.policies.memory_model import GUARD, MemoryModel
 
 FAST, FINE = "fast-approach", "fine-tune"
 _ROUNDING = 1e-9
-"""Times closer than this share are equal: no clock tells them apart."""
+"""Times whose relative difference is smaller are equal: no clock can distinguish them."""
 
 
 @dataclass(frozen=True, eq=False)
 class StepwiseState:
-    """What Alg. 2 remembers; every array has the worker axis first."""
+    """The state of Alg. 2; every array has the worker axis first."""
 
     past: Floats
-    """t of the last iterations, newest last; NaN where there is none."""
+    """t of the last iterations, newest last; NaN if missing."""
     memory: MemoryModel
     was_slower: Bools
     """Entry (i, j): in some iteration so far, worker i was slower than worker j."""
     fine: bool = False
-    """Whether the fine-tune phase has begun; there is no way back."""
+    """Whether the fine-tune phase has begun, which never ends."""
 
 
 @dataclass(frozen=True)
 class Stepwise:
     """Move `step` samples from the straggler to the leader once the leader has led long enough.
 
-    Where Alg. 2 leaves a choice or freezes, the default takes these readings: a straggler that
-    is too small to give up a step is reported and no longer counts as the straggler, so that the
-    others go on; the leader must have memory for the step, not only before it. `literal=True`
-    is the pseudo-code to the letter.
+    Where Alg. 2 is ambiguous or gets stuck, the default differs from it: a straggler that is too
+    small to give up a step is reported and no longer counts as the straggler, so that the others
+    continue; the leader must have memory for the step, not only before it. `literal=True` follows
+    the pseudo-code exactly.
     """
 
     step: int = 5
@@ -63,7 +63,7 @@ class Stepwise:
         )
 
     def remap(self, state: StepwiseState, keep: Ints) -> StepwiseState:
-        # Columns move with the rows, which is more than remap_rows knows to do.
+        # Columns move with the rows, which remap_rows cannot do.
         stays = np.flatnonzero(keep >= 0)
         square = np.zeros((len(keep), len(keep)), dtype=bool)
         square[np.ix_(stays, stays)] = state.was_slower[np.ix_(keep[stays], keep[stays])]
@@ -137,14 +137,14 @@ def _observe(view: View, state: StepwiseState) -> StepwiseState:
 
 
 def _is_less(a: Floats, b: Floats) -> Bools:
-    """Whether times differ by more than rounding errors do; False where one is missing."""
+    """Whether a is less than b by more than rounding errors; False if one is missing."""
     with np.errstate(invalid="ignore"):
         less: Bools = a < b * (1 - _ROUNDING)
     return less
 
 
 def _in_effect(view: View) -> bool:
-    """Whether the times are of the newest sizes: a move is not judged before it was made."""
+    """Whether the times are those of the newest sizes: a move is judged only after it happened."""
     seen = view.observed
     return np.array_equal(view.reports.batch_sizes[seen], view.current[seen])
 

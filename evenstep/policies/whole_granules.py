@@ -1,8 +1,8 @@
-"""`whole_granules`: sizes in multiples of a granularity, though the total is none.
+"""`whole_granules`: sizes in multiples of a granularity for a total that is not a multiple.
 
-Where batches are padded, as for a compiler that wants few shapes, t(x) is a staircase: all sizes
-within a granule take as long as the whole one. So the inner policy plans whole granules, one of
-which is then cut short.
+If batches are padded, as for a compiler that needs few shapes, t(x) is a staircase: all sizes
+within a granule take as long as the whole one. So the inner policy plans whole granules, and one
+of them is then cut short.
 """
 
 from __future__ import annotations
@@ -12,27 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Decision, Ints, Limits, Policy, View
+from evenstep.core import Decision, Ints, Limits, View
 from evenstep.core.short_form import require_whole
 from evenstep.core.split import split_proportional
+from evenstep.policies.wrappers import Wrapper
 
 
 @dataclass(frozen=True)
-class WholeGranules:
-    """Plan whole granules, and cut short that of the largest batch, so that the total is kept."""
+class WholeGranules(Wrapper):
+    """Plan whole granules, and cut the largest batch short, so that the total is kept."""
 
-    inner: Policy[Any]
     granularity: int = 8
 
     def __post_init__(self) -> None:
         require_whole("granularity of whole_granules", self.granularity)
-
-    @property
-    def uses_speeds(self) -> bool:
-        return self.inner.uses_speeds
-
-    def init(self, num_workers: int) -> Any:
-        return self.inner.init(num_workers)
 
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         limits = view.limits.tighten(granularity=self.granularity)
@@ -45,14 +38,11 @@ class WholeGranules:
             proposed=None if proposed is None else cut_short(proposed, view.total, limits),
         ), state
 
-    def remap(self, state: Any, keep: Ints) -> Any:
-        return self.inner.remap(state, keep)
-
 
 def cut_short(sizes: Ints, total: int, limits: Limits) -> Ints:
     """Return sizes that add up to the total, from whole granules that exceed it by less than one.
 
-    The largest batch is cut, ties to the lower worker; others too where it is at its minimum.
+    The largest batch is cut, ties to the lower worker; others too if it reaches its minimum.
 
     >>> cut_short(np.array([16, 24]), 36, Limits.of(2, granularity=8))
     array([16, 20])
@@ -69,7 +59,7 @@ def cut_short(sizes: Ints, total: int, limits: Limits) -> Ints:
 
 
 def _whole(sizes: Ints, limits: Limits) -> Ints:
-    """Return the whole granules that were cut short to these sizes, or that come near them."""
+    """Return the whole granules that were cut short to these sizes, or the nearest ones."""
     g = limits.granularity
     total = -(-int(sizes.sum()) // g) * g
     whole = -(-sizes // g) * g

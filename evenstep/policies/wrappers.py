@@ -1,7 +1,7 @@
-"""Wrappers: a policy around another one, that holds its decisions back or narrows its limits.
+"""Wrappers: policies that hold back the decisions of an inner policy, or narrow its limits.
 
-The inner policy sees every boundary; as policies learn the sizes in force from the view, it does
-not mind that some of its decisions are not carried out.
+The inner policy sees every boundary. As policies read the sizes in force from the view, decisions
+that are held back do not confuse it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,26 @@ from evenstep.errors import InvalidSetting
 
 
 @dataclass(frozen=True)
-class Limited:
-    """Keep sizes between `minimum` and `maximum`, in multiples of `granularity`."""
+class Wrapper:
+    """The part that all wrappers share: their state is that of the inner policy."""
 
     inner: Policy[Any]
+
+    @property
+    def uses_speeds(self) -> bool:
+        return self.inner.uses_speeds
+
+    def init(self, num_workers: int) -> Any:
+        return self.inner.init(num_workers)
+
+    def remap(self, state: Any, keep: Ints) -> Any:
+        return self.inner.remap(state, keep)
+
+
+@dataclass(frozen=True)
+class Limited(Wrapper):
+    """Keep sizes between `minimum` and `maximum`, in multiples of `granularity`."""
+
     minimum: int = 0
     maximum: int = UNLIMITED
     granularity: int = 1
@@ -35,37 +51,19 @@ class Limited:
                 f"got minimum {self.minimum} and maximum {self.maximum}"
             )
 
-    @property
-    def uses_speeds(self) -> bool:
-        return self.inner.uses_speeds
-
-    def init(self, num_workers: int) -> Any:
-        return self.inner.init(num_workers)
-
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         limits = view.limits.tighten(self.minimum, self.maximum, self.granularity)
         return self.inner.plan(replace(view, limits=limits), state)
 
-    def remap(self, state: Any, keep: Ints) -> Any:
-        return self.inner.remap(state, keep)
-
 
 @dataclass(frozen=True)
-class EveryN:
+class EveryN(Wrapper):
     """Adopt new sizes only in every n-th iteration."""
 
-    inner: Policy[Any]
     n: int = 10
 
     def __post_init__(self) -> None:
         require_whole("n of every_n", self.n)
-
-    @property
-    def uses_speeds(self) -> bool:
-        return self.inner.uses_speeds
-
-    def init(self, num_workers: int) -> Any:
-        return self.inner.init(num_workers)
 
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         decision, state = self.inner.plan(view, state)
@@ -73,27 +71,16 @@ class EveryN:
             decision = _held_back(decision, view)
         return decision, state
 
-    def remap(self, state: Any, keep: Ints) -> Any:
-        return self.inner.remap(state, keep)
-
 
 @dataclass(frozen=True)
-class DeadBand:
-    """Adopt new sizes only where some worker's changes by more than a share of its current one."""
+class DeadBand(Wrapper):
+    """Adopt new sizes only if the size of some worker changes by more than `threshold` of it."""
 
-    inner: Policy[Any]
     threshold: float = 0.05
 
     def __post_init__(self) -> None:
         if not self.threshold >= 0:
             raise InvalidSetting(f"threshold of dead_band must be >= 0, got {self.threshold}")
-
-    @property
-    def uses_speeds(self) -> bool:
-        return self.inner.uses_speeds
-
-    def init(self, num_workers: int) -> Any:
-        return self.inner.init(num_workers)
 
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         decision, state = self.inner.plan(view, state)
@@ -102,34 +89,19 @@ class DeadBand:
             decision = _held_back(decision, view)
         return decision, state
 
-    def remap(self, state: Any, keep: Ints) -> Any:
-        return self.inner.remap(state, keep)
-
 
 @dataclass(frozen=True)
-class ObserveOnly:
-    """Go on as plain BSP; what the inner policy would have done is in the plan as `proposed`."""
-
-    inner: Policy[Any]
-
-    @property
-    def uses_speeds(self) -> bool:
-        return self.inner.uses_speeds
-
-    def init(self, num_workers: int) -> Any:
-        return self.inner.init(num_workers)
+class ObserveOnly(Wrapper):
+    """Run plain BSP; the plan has the sizes of the inner policy as `proposed`."""
 
     def plan(self, view: View, state: Any) -> tuple[Decision, Any]:
         decision, state = self.inner.plan(view, state)
         sizes = even_sizes(view.total, view.limits)
         return replace(_in_place_of(decision, view, sizes), reason="observe only"), state
 
-    def remap(self, state: Any, keep: Ints) -> Any:
-        return self.inner.remap(state, keep)
-
 
 def _held_back(decision: Decision, view: View) -> Decision:
-    """Return the decision to stay, where the limits allow it and it is not taken anyway."""
+    """Return the decision to keep the current sizes, if the limits allow them."""
     if np.array_equal(decision.sizes, view.current) or not fits(view.current, view):
         return decision
     return _in_place_of(decision, view, view.current)

@@ -1,4 +1,4 @@
-"""Predictors: the speed of every worker in the coming iteration, from what was observed.
+"""Predictors: predict the speed of every worker in the next iteration.
 
 `PREDICTORS` is the registry; `make_predictor` reads the short form used on command lines.
 
@@ -41,7 +41,7 @@ DEFAULT_PREDICTOR = "best_of"
 
 
 def _best_of(num_workers: int, narx: bool = False) -> BestOf:
-    """Make the default: kalman, ema and median side by side, with NARX if wanted."""
+    """Make the default: kalman, ema and median together, and NARX if requested."""
     candidates: dict[str, Predictor] = {
         "kalman": Kalman(num_workers),
         "ema": Ema(num_workers),

@@ -1,8 +1,8 @@
 """`arima`: the statistical predictor that the paper compares NARX with (Sec. 5.4).
 
-statsmodels finds the coefficients. That takes it a tenth of a second per worker, and happens off
-the decision path. Its result is a linear state space model, which this predictor follows from
-there on, one observation at a time and all workers in one call.
+statsmodels fits the coefficients, which takes a tenth of a second per worker, off the decision
+path. The result is a linear state space model, which this predictor then updates, one observation
+at a time and all workers in one call.
 
 y = level + Z s        s' = T s + w,  w ~ N(0, Q)
 
@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from evenstep.core import Bools, Floats, Ints
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting
-from evenstep.predictors.record import SPEED, Record, keep_near
+from evenstep.predictors.record import SPEED, Record, keep_near, outer_arrays
 
 _LEAST_VARIANCE = 1e-8
-"""Of the innovations, so that a fit to a series that does not vary has where to start."""
+"""Least variance of the innovations, to start the fit of a constant series from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class _Models:
 
     fitted: Bools
     parameters: Floats
-    """The coefficients and the variance of the innovations; the next fit starts from them."""
+    """Coefficients and variance of the innovations, from which the next fit starts."""
     spaces: StateSpaces
 
 
@@ -44,11 +44,11 @@ class _Fit:
     """The result of a training."""
 
     began: int
-    """How many iterations had been observed."""
+    """Iterations observed when the training began."""
     numbers: Ints
-    """Whose rows `models` has."""
+    """The workers of the rows of `models`, by their numbers in the roster."""
     count: Ints
-    """How many observations each model has followed."""
+    """Number of observations in each model."""
     models: _Models
 
 
@@ -106,8 +106,7 @@ class Arima:
         self._models = remap_rows(self._models, self._fresh_models(len(keep)), keep)
 
     def state(self) -> Arrays:
-        parts = {"record": self._record.state(), "models": to_arrays(self._models)}
-        return {f"{part}.{name}": its[name] for part, its in parts.items() for name in its}
+        return outer_arrays(record=self._record.state(), models=to_arrays(self._models))
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         fresh = self._fresh_models(self.num_workers)
@@ -116,7 +115,7 @@ class Arima:
         self._models = models
 
     def training(self) -> Callable[[], object] | None:
-        rows = np.flatnonzero(self._record.hand_out())
+        rows = np.flatnonzero(self._record.begin_training())
         if not rows.size:
             return None
         history = self._record.history
@@ -142,7 +141,7 @@ class Arima:
             self._follow(ago, behind >= ago)
 
     def _follow(self, ago: int, new: Bools) -> None:
-        """Let the models of some workers follow the observation that was so long ago."""
+        """Update the models of some workers with the observation `ago` observations back."""
         moves = new & self._models.fitted
         if moves.any():
             values = self._record.history.latest(ago)[:, 0, SPEED]
@@ -167,7 +166,7 @@ def _fit(
     past: Floats,
     models: _Models,
 ) -> _Fit:
-    """Fit the model of each worker to its past log speeds, from its own or a neighbour's model."""
+    """Fit the model of each worker to its past log speeds, starting from its own or another's."""
     models, start = deepcopy(models), None
     for row, log_speeds in enumerate(past):
         if models.fitted[row]:
@@ -186,7 +185,7 @@ def _fit_row(
     if start is None:
         start = _first_parameters(log_speeds, order)
     try:
-        # Not converging within the usual number of steps is no reason to warn anybody.
+        # A fit that does not converge within the usual number of steps is still usable.
         quietly = {"disp": 0, "warn_convergence": False}
         with np.errstate(all="ignore"):
             found = model.fit(start_params=start, cov_type="none", method_kwargs=quietly)
@@ -210,7 +209,7 @@ def _fit_row(
 
 
 def _first_parameters(log_speeds: Floats, order: tuple[int, int, int]) -> Floats:
-    """Return no coefficients, and the variance of the differences."""
+    """Return coefficients of 0 and the variance of the differences."""
     p, d, q = order
     variance = np.diff(log_speeds, n=d).var()
     return np.concatenate([np.zeros(p + q), [max(variance, _LEAST_VARIANCE)]])
@@ -263,14 +262,14 @@ class StateSpaces:
 
     @property
     def sound(self) -> Bools:
-        """Which models have numbers for states: one that is unstable loses them some day."""
+        """Which models have finite states: those of an unstable model overflow eventually."""
         numbers = np.concatenate([self.state[:, None], self.cov], axis=1)
         sound: Bools = np.isfinite(numbers).all(axis=(1, 2))
         return sound
 
     @np.errstate(over="ignore", invalid="ignore")
     def followed(self, design: Floats, values: Floats, new: Bools) -> StateSpaces:
-        """Return the models one value further, for those workers that have a new one.
+        """Return the models after one more value, for the workers that have a new one.
 
         F = Z P Z'                    K = T P Z' / F
         s' = T s + K (y - Z s)        P' = T P T' - K F K' + Q

@@ -1,4 +1,4 @@
-"""`best_of`: several predictors side by side, for each worker the one that erred least lately."""
+"""`best_of`: runs several predictors and uses, for each worker, the one with the least error."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from evenstep.core import Floats, Ints, Predictor, Trainable
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
+from evenstep.predictors.record import outer_arrays
 
 _RATE = 0.02
 _LARGEST_ERROR = 0.1
-"""Squared logarithmic errors are cut here, so that one spike does not decide."""
+"""Upper bound of squared logarithmic errors, so that one spike does not decide."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Own:
-    """What is remembered besides the candidates' states, in a form to be saved."""
+    """The state in addition to that of the candidates, to be saved."""
 
     errors: Floats
     """e_j, (worker, candidate)."""
@@ -33,7 +34,7 @@ class BestOf:
         if not candidates:
             raise InvalidSetting("best_of needs at least one candidate, got none")
         self.candidates = dict(candidates)
-        # Asking what a predictor can do takes longer than most predictions, so it is done once.
+        # Checked once, as `isinstance` takes longer here than most predictions.
         self._trainable = {n: p for n, p in self.candidates.items() if isinstance(p, Trainable)}
         self._errors = np.zeros((self.num_workers, len(self.candidates)))
         self._last: tuple[Floats, Floats, Floats] | None = None
@@ -73,10 +74,8 @@ class BestOf:
         self._last = None
 
     def state(self) -> Arrays:
-        arrays = to_arrays(_Own(self._errors))
-        for name, candidate in self.candidates.items():
-            arrays |= {f"{name}.{key}": array for key, array in candidate.state().items()}
-        return arrays
+        parts = {name: candidate.state() for name, candidate in self.candidates.items()}
+        return to_arrays(_Own(self._errors)) | outer_arrays(**parts)
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         own = from_arrays(_Own(np.zeros_like(self._errors)), state)
@@ -105,7 +104,7 @@ class BestOf:
         self._last = None
 
     def _predictions(self, cpu: Floats, memory: Floats) -> Floats:
-        """Return what all candidates predict; observing asks again for what was just predicted."""
+        """Return the predictions of all candidates; `observe` needs the last ones again."""
         last = self._last
         if last is None or not (np.array_equal(last[0], cpu) and np.array_equal(last[1], memory)):
             made = np.stack([p.predict(cpu, memory) for p in self.candidates.values()], axis=1)
@@ -114,7 +113,7 @@ class BestOf:
 
 
 class _Named:
-    """A training that says whose it was."""
+    """A training that returns the name of its candidate with the result."""
 
     def __init__(self, name: str, work: Callable[[], object]) -> None:
         self._name, self._work = name, work

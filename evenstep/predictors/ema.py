@@ -25,7 +25,7 @@ def _fresh(num_workers: int) -> _State:
 
 
 class Ema:
-    """``mean += alpha (v - mean)``, starting at the first speed; alpha is the newest one's weight.
+    """``mean += alpha (v - mean)``, from the first speed on; alpha is the weight of the newest one.
 
     >>> ema = Ema(1, alpha=0.5)
     >>> for speed in (4.0, 8.0):

@@ -1,12 +1,12 @@
-"""Training networks by least squares: Levenberg-Marquardt for all workers at once.
+"""Trains networks by least squares: Levenberg-Marquardt for all workers at once.
 
 Each worker has its own parameters, damping and stopping; a step is a few matrix products over
-the workers still at it. Two things keep a network from learning its few samples by heart:
+the workers still in training. Two things prevent overfitting to the few samples:
 
-- early stopping: some samples are set aside; the parameters that erred least on those are
-  returned, and the training ends when they have not improved for a few steps;
-- hold: parameters that start from a network of other workers or jobs are held there, as if by
-  that many samples, and leave only for what pays.
+- early stopping: some samples are set aside; the parameters with the least error on them are
+  returned, and the training ends when this error has not improved for a few steps;
+- hold: a quadratic penalty keeps parameters near the network of other workers or jobs that they
+  start from.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from evenstep.core import Bools, Floats, Ints
 from evenstep.predictors.networks import Network
 
 _LARGE_ERROR = 0.15
-"""Errors beyond this, in log speed, count linearly and not squared (Huber): they are spikes."""
+"""Larger errors, in log speed, are spikes and count linearly, not squared (Huber)."""
 _FIRST_DAMPING = 1.0
 _LEAST_DAMPING, _MOST_DAMPING = 1e-6, 1e10
 _AFTER_SUCCESS, _AFTER_FAILURE = 1 / 3, 4.0
 """Factors on the damping after a step that lowered the loss, and after one that did not."""
 _LEAST_GAIN = 1e-3
-"""The relative improvement on the samples set aside that counts as one."""
+"""Least relative improvement on the samples set aside."""
 _STRETCH, _STRETCHES = 5, 5
 """Of five stretches of five samples, one is set aside."""
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingSamples:
-    """What the networks of n workers are to learn."""
+    """The samples of the networks of n workers."""
 
     inputs: Floats
     """(worker, sample, input)."""
     targets: Floats
     """(worker, sample)."""
     known: Bools
-    """(worker, sample): False where the worker has no such sample; its numbers do not matter."""
+    """(worker, sample): False if the worker has no such sample; its values are ignored."""
     aside: Bools
-    """(worker, sample): those that only say when to stop."""
+    """(worker, sample): used only to decide when to stop."""
 
     def of(self, workers: Ints) -> TrainingSamples:
         """Return the samples of some workers."""
@@ -52,21 +52,21 @@ class TrainingSamples:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """The end of a training, one row per worker."""
+    """The result of a training, one row per worker."""
 
     parameters: Floats
     """(worker, parameter)."""
     errors: Floats
     """Mean (Huber) error on the samples set aside."""
     steps: Ints
-    """How many steps the training took."""
+    """Steps of the training."""
 
 
 def set_aside(num_samples: int) -> Bools:
     """Return which of a worker's samples, in order of time, are set aside.
 
-    Neighbours are alike, so whole stretches are; and they are spread over the time, so that the
-    newest samples are learned from like the oldest.
+    Neighbouring samples are alike, so whole stretches are set aside, spread over time, so that
+    the newest samples are learned from like the oldest.
 
     >>> np.flatnonzero(set_aside(50))
     array([20, 21, 22, 23, 24, 45, 46, 47, 48, 49])
@@ -90,18 +90,18 @@ def fit(
     """
     objective = _Objective(network, start, _finite(samples), hold)
     state = _begin(objective)
-    going = np.arange(len(start))
+    active = np.arange(len(start))
     for _ in range(max_steps):
-        state.put(going, _advance(objective.of(going), state.of(going)))
-        going = going[state.stale[going] < patience]
-        if not going.size:
+        state.put(active, _advance(objective.of(active), state.of(active)))
+        active = active[state.stale[active] < patience]
+        if not active.size:
             break
     return Fitted(state.best, state.errors, state.steps)
 
 
 @dataclass(frozen=True, eq=False)
 class _Objective:
-    """What the steps are to lower: ``sum Huber(F(x) - y) + hold |theta - theta_0|^2``."""
+    """The loss to minimise: ``sum Huber(F(x) - y) + hold |theta - theta_0|^2``."""
 
     network: Network
     start: Floats
@@ -153,7 +153,7 @@ class _Objective:
 
 @dataclass(frozen=True, eq=False)
 class _State:
-    """How far each worker's training is, one row per worker."""
+    """The progress of each worker's training, one row per worker."""
 
     now: Floats
     residuals: Floats
@@ -190,7 +190,7 @@ def _begin(objective: _Objective) -> _State:
 
 
 def _advance(objective: _Objective, old: _State) -> _State:
-    """Try a step: where it lowers the loss it is made, elsewhere the damping grows."""
+    """Try a step: keep it for workers whose loss it lowers, and damp the others more."""
     trial = objective.step(old.now, old.residuals, old.damping)
     trial_residuals = objective.residuals(trial)
     trial_loss = objective.loss(trial, trial_residuals)

@@ -1,9 +1,9 @@
-"""`kalman`: a regression of the speed on the driving resources that never stops learning.
+"""`kalman`: an online regression of the speed on the driving resources.
 
 Per worker, ``log v = phi(c, m) . theta``, with theta tracked by a Kalman filter: the CPU share
 enters through its logarithm and its square, a lack of memory through three hinges. A CUSUM test
-lets the intercept go where the speed changes for a reason that neither c nor m shows. It works
-from the second iteration on, where NARX needs hundreds.
+frees the intercept when the speed changes for a reason that neither c nor m shows. The predictor
+works from the second iteration on; NARX needs hundreds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _State:
     """Variance of log v around the regression."""
     rise: Floats
     fall: Floats
-    """Evidence (CUSUM) that the speed has risen, or fallen, unexplained."""
+    """Evidence (CUSUM) of an unexplained rise or fall of the speed."""
 
 
 def _fresh(num_workers: int) -> _State:
@@ -117,7 +117,7 @@ def _features(cpu: Floats, memory: Floats) -> Floats:
 
 
 def _start(old: _State, phi: Floats, y: Floats) -> _State:
-    """Begin at the first observation with a speed in proportion to the CPU share."""
+    """Start at the first observation with a speed in proportion to the CPU share."""
     fresh = _fresh(len(y))
     theta = np.zeros_like(phi)
     theta[:, 0] = y - phi[:, 1]
@@ -167,11 +167,4 @@ def _dot(a: Floats, b: Floats) -> Floats:
 
 
 def _choose(which: NDArray[np.bool_], new: _State, old: _State) -> _State:
-    return _State(
-        count=np.where(which, new.count, old.count),
-        theta=np.where(which[:, None], new.theta, old.theta),
-        cov=np.where(which[:, None, None], new.cov, old.cov),
-        noise_var=np.where(which, new.noise_var, old.noise_var),
-        rise=np.where(which, new.rise, old.rise),
-        fall=np.where(which, new.fall, old.fall),
-    )
+    return remap_rows(new, old, np.where(which, np.arange(len(which)), -1))

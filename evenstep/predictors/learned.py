@@ -1,12 +1,12 @@
 """Learned predictors: one small network per worker, trained online from that worker's history.
 
-What `narx`, `rnn` and `lstm` have in common. A worker's speed is predicted by EMA until there is a
-model for it. Trainings happen off the decision path: `training` hands out the work, on copies,
-and `adopt` takes up its result.
+The common part of `narx`, `rnn` and `lstm`. EMA predicts a worker's speed until there is a model
+for it. Trainings run off the decision path: `training` returns the work, on copies of the data, and
+`adopt` uses its result.
 
-Models are about speeds relative to their worker's level, so that all workers look alike to them.
-A level is a mean over about a hundred observations. When a speed changes for a reason that the
-model does not see, its residuals keep one sign; a CUSUM test notices, and the mean begins anew.
+Models predict speeds relative to their worker's level, so that all workers are alike to them.
+A level is a mean over about a hundred observations. If a speed changes for a reason that the
+model does not see, its residuals keep one sign; a CUSUM test detects this and restarts the mean.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from evenstep.core import Bools, Floats, Ints, require
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.errors import InvalidSetting, StateFileError
-from evenstep.predictors.record import CPU, MEMORY, SPEED, Record, keep_near, log_usage
+from evenstep.predictors.record import (
+    CPU,
+    MEMORY,
+    SPEED,
+    Record,
+    keep_near,
+    log_usage,
+    outer_arrays,
+)
 from evenstep.predictors.reuse import (
     LOOK_BACK,
     Form,
@@ -34,7 +42,7 @@ from evenstep.predictors.reuse import (
 )
 
 _LEAST_START = 30
-"""Observations below which there is nothing to set aside."""
+"""Fewer observations leave none to set aside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +50,12 @@ class _Models:
     """The models, one row per worker."""
 
     parameters: Floats
-    """(worker, parameter): its own, or those of the shared network."""
+    """(worker, parameter): of its own or the shared network."""
     levels: Levels
     own: Bools
     """Whether the model was trained on the worker's own samples."""
     steps: Ints
-    """How many steps its last training took; 0 before the first one."""
+    """Steps of its last training; 0 before the first one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,19 +71,19 @@ class _Trained:
     """The result of a training."""
 
     began: int
-    """How many iterations had been observed."""
+    """Iterations observed when the training began."""
     numbers: Ints
-    """Whose rows `models` has."""
+    """The workers of the rows of `models`, by their numbers in the roster."""
     models: _Models
     shared: _Shared
 
 
 class Learned:
-    """Predicts with one network per worker; `narx`, `rnn` and `lstm` say of which form.
+    """Predicts with one network per worker, of the given form.
 
     A worker's model is trained once it has `start` observations, then every `retrain` iterations,
-    on its last `history` observations; with `reuse`, from a network that all workers share. That
-    one also serves newcomers, from their third iteration on.
+    on its last `history` observations; with `reuse`, from a network that all workers share. The
+    shared network also serves newcomers, from their third iteration on.
     """
 
     def __init__(
@@ -106,7 +114,7 @@ class Learned:
 
     @property
     def training_steps(self) -> Ints:
-        """How many steps each worker's last training took; 0 before the first one."""
+        """Steps of each worker's last training; 0 before the first one."""
         return self._models.steps.copy()
 
     def predict(self, cpu: Floats, memory: Floats) -> Floats:
@@ -127,12 +135,11 @@ class Learned:
         self._models = remap_rows(self._models, self._fresh_models(len(keep)), keep)
 
     def state(self) -> Arrays:
-        parts = {
-            "record": self._record.state(),
-            "models": to_arrays(self._models),
-            "shared": to_arrays(self._shared),
-        }
-        return {f"{part}.{name}": its[name] for part, its in parts.items() for name in its}
+        return outer_arrays(
+            record=self._record.state(),
+            models=to_arrays(self._models),
+            shared=to_arrays(self._shared),
+        )
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         fresh = self._fresh_models(self.num_workers)
@@ -143,7 +150,7 @@ class Learned:
         self._models, self._shared = models, shared
 
     def training(self) -> Callable[[], object] | None:
-        enough = self._record.hand_out()
+        enough = self._record.begin_training()
         if not enough.any():
             return None
         history, began = self._record.history, self._record.schedule.iterations
@@ -167,19 +174,19 @@ class Learned:
             return
         self._record.schedule = self._record.schedule.trained(result.began)
         self._shared = result.shared
-        # Workers without an own model go on from the new shared network.
+        # Workers without a model of their own use the new shared network.
         own, parameters = self._models.own[:, None], self._models.parameters
         others = np.where(own, parameters, self._shared.parameters)
         self._models = remap_rows(result.models, replace(self._models, parameters=others), rows)
 
     def _ready(self) -> Bools:
-        """Return which workers have a model, and the observations that it wants to see."""
+        """Return which workers have a model and enough observations to use it."""
         seen = self._record.history.count >= LOOK_BACK
         ready: Bools = seen & (self._models.own | self._shared.known)
         return ready
 
     def _log_speeds(self, cpu: Floats, memory: Floats) -> Floats:
-        """Return what the networks say, whatever it is."""
+        """Return the log speeds that the networks predict, which may be NaN."""
         level = self._models.levels.level
         now = np.stack([np.full_like(cpu, np.nan), *log_usage(cpu, memory)], axis=1)
         past = self._record.history.latest(LOOK_BACK)
@@ -189,7 +196,7 @@ class Learned:
         return speeds
 
     def _expected(self, cpu: Floats, memory: Floats) -> Floats:
-        """Return the log speeds that the levels are measured by: the models', where there are."""
+        """Return the log speeds that the residuals are relative to: the models', if any."""
         plain = self._models.levels.level + self.form.effect(*log_usage(cpu, memory))
         ready = self._ready()
         return np.where(ready, self._log_speeds(cpu, memory), plain) if ready.any() else plain
@@ -215,7 +222,8 @@ def _train(
 ) -> _Trained:
     """Train the models of the workers with enough observations; with reuse, learn from all.
 
-    `past` and `enough` have a row for every worker with a sample, `numbers` those with enough.
+    `past` and `enough` have a row for every worker with a sample, `numbers` one for every worker
+    with enough of them.
     """
     effect = form.effect(past[:, :, CPU], past[:, :, MEMORY])
     level = np.nanmedian(past[:, :, SPEED] - effect, axis=1)
@@ -246,12 +254,12 @@ class Levels:
 
     level: Floats
     age: Ints
-    """Observations that the level is the mean of, at most `_SPAN`."""
+    """Number of observations in the mean, at most `_SPAN`."""
     noise: Floats
     """The usual size of a residual."""
     rise: Floats
     fall: Floats
-    """Evidence (CUSUM) that the speed has risen, or fallen, unexplained."""
+    """Evidence (CUSUM) of an unexplained rise or fall of the speed."""
 
     @classmethod
     def unknown(cls, num_workers: int) -> Levels:
@@ -261,17 +269,17 @@ class Levels:
 
     @classmethod
     def found(cls, level: Floats, noise: Floats) -> Levels:
-        """Take up levels that come out of a training, with the size of its errors."""
+        """Return the levels found by a training, with the size of its errors."""
         zeros, age = np.zeros(len(level)), np.full(len(level), _SPAN)
         return cls(level, age, np.maximum(noise, _LEAST_NOISE), zeros, zeros)
 
     def check(self) -> None:
-        """Raise StateFileError if these levels, from a file, cannot be."""
+        """Raise StateFileError if these levels, from a file, are impossible."""
         require(self.age >= 0, "saved age of a level must be >= 0", self.age, error=StateFileError)
         require(self.noise > 0, "saved noise must be > 0", self.noise, error=StateFileError)
 
     def followed(self, residuals: Floats, new: Bools) -> Levels:
-        """Return the levels after `residuals`, of those workers that have a `new` one.
+        """Return the levels after `residuals`, for the workers that have a `new` one.
 
         >>> levels = Levels.unknown(1)
         >>> for speed in (4.0, 4.2, 4.1, 4.1, 5.0, 5.0, 5.0):
@@ -284,7 +292,7 @@ class Levels:
         fall = np.maximum(0.0, self.fall - z - _SLACK)
         alarm = (rise >= _ALARM) | (fall >= _ALARM)
         age = np.where(alarm, 1, np.minimum(self.age + 1, _SPAN))
-        # A mean that begins takes a residual as it is; later, a spike is not to move it much.
+        # A new mean takes the first residual in full; later, a spike must not move it much.
         moves = np.where(age == 1, residuals, z * self.noise) / age
         return Levels(
             level=np.where(new, self.level + moves, self.level),

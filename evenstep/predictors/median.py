@@ -1,4 +1,4 @@
-"""`median`: the median of the last few speeds, deaf to single spikes."""
+"""`median`: the median of the last few speeds, insensitive to single spikes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from evenstep.predictors.ema import fill_unseen
 @dataclass(frozen=True, eq=False)
 class _State:
     past: Floats
-    """The last speeds of each worker, newest last, NaN where there is none yet."""
+    """The last speeds of each worker, newest last, NaN before the first ones."""
 
 
 class Median:

@@ -1,9 +1,9 @@
-"""`narx`: the paper's predictor, a small network that sees past speeds and the driving resources.
+"""`narx`: the paper's predictor, a small network of past speeds and the driving resources.
 
     v^k = F(v^{k-1}, v^{k-2}, c^k, c^{k-1}, c^{k-2}, m^k, m^{k-1}, m^{k-2})        (Sec. 3.2.2)
 
-One network with one hidden layer per worker, trained online after 500 iterations (Sec. 4), EMA
-before. All series are logarithms, speeds relative to the worker's speed with all of the CPU.
+Each worker has a network with one hidden layer, trained online after 500 iterations (Sec. 4), and
+EMA before. All series are logarithms; speeds are relative to the worker's speed at full CPU.
 """
 
 from __future__ import annotations
@@ -52,5 +52,5 @@ def _inputs(past: Floats) -> Floats:
 
 
 def _effect(log_cpu: Floats, log_memory: Floats) -> Floats:
-    """Return what a speed in proportion to the CPU share loses: levels are those of full CPU."""
+    """Return the log speed relative to full CPU, for speeds in proportion to the CPU share."""
     return log_cpu

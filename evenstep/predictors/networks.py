@@ -2,7 +2,7 @@
 
 The parameters of n workers are one array (worker, parameter), the inputs (worker, sample, input),
 the outputs (worker, sample). `jacobian` is derived by hand: networks of some dozen parameters are
-trained by least squares (`fitting`), which wants the derivative of every single output.
+trained by least squares (`fitting`), which needs the derivative of every output.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Lstm:
         return _pack([d_w, d_u, d_b, moments[-1].h, _ones(inputs)])
 
     def _run(self, parameters: Floats, inputs: Floats) -> list[_Moment]:
-        """Return what the cell held at t = 0 .. T."""
+        """Return the values of the cell at t = 0 .. T."""
         w, u, b, *_ = _unpack(parameters, self.shapes)
         zeros = np.zeros((*inputs.shape[:2], self.hidden))
         moments = [_Moment(zeros, zeros, zeros, zeros, zeros, zeros)]
@@ -215,10 +215,10 @@ def _count(shapes: Shapes) -> int:
 
 
 def _random(shapes: Shapes, rng: np.random.Generator) -> Floats:
-    """Return weights of about the size of their layer's inverse root; biases like them.
+    """Return random weights and biases, scaled by the inverse root of their layer's size.
 
-    Inputs are logarithms of shares and of relative speeds, a few tenths each: the factor 2 takes
-    them to where tanh begins to bend.
+    Inputs are logarithms of shares and of relative speeds, a few tenths each; the factor 2 scales
+    them to the range in which tanh is not linear.
     """
     return np.concatenate(
         [2 * rng.standard_normal(prod(shape)) / np.sqrt(max(shape, default=1)) for shape in shapes]
@@ -253,6 +253,6 @@ def _ones(inputs: Floats) -> Floats:
 
 
 def _sigmoid(x: Floats) -> Floats:
-    # Written with tanh it neither overflows nor needs a case distinction.
+    # This form neither overflows nor needs a case distinction.
     bent: Floats = 0.5 * (1 + np.tanh(0.5 * x))
     return bent

@@ -1,4 +1,4 @@
-"""What every trained predictor keeps besides its models."""
+"""The record of a trained predictor: all of its state except the models."""
 
 from __future__ import annotations
 
@@ -15,8 +15,17 @@ from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.ema import Ema
 
 
+def outer_arrays(**parts: Arrays) -> Arrays:
+    """Return the arrays of all parts as one state; `inner_arrays` returns those of a part.
+
+    >>> outer_arrays(ema={"mean": np.ones(1)})
+    {'ema.mean': array([1.])}
+    """
+    return {f"{part}.{name}": array for part, its in parts.items() for name, array in its.items()}
+
+
 class Record:
-    """The history to train on, EMA until then, when to train, and who is who.
+    """The history to train on, EMA until then, the schedule of trainings, and the roster.
 
     A training is due once a worker has `start` observations, then every `retrain` iterations.
     """
@@ -43,12 +52,12 @@ class Record:
         self.ema.observe(speeds, cpu, memory)
         self.history.add(speeds, cpu, memory)
 
-    def hand_out(self) -> Bools:
-        """Return whose models a training that is due is for: nobody's if none is."""
+    def begin_training(self) -> Bools:
+        """Return the workers whose models to train now, none if no training is due."""
         enough: Bools = self.history.count >= self.start
         if not enough.any() or not self.schedule.is_due(self.retrain):
             return np.zeros_like(enough)
-        self.schedule = self.schedule.handed_out()
+        self.schedule = self.schedule.started()
         return enough
 
     def remap(self, keep: Ints) -> None:
@@ -57,17 +66,16 @@ class Record:
         self.history = self.history.remapped(keep)
 
     def state(self) -> Arrays:
-        parts = {
-            "ema": self.ema.state(),
-            "history": to_arrays(self.history),
-            "schedule": to_arrays(self.schedule),
-        }
-        return {f"{part}.{name}": its[name] for part, its in parts.items() for name in its}
+        return outer_arrays(
+            ema=self.ema.state(),
+            history=to_arrays(self.history),
+            schedule=to_arrays(self.schedule),
+        )
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a saved state, or raise StateFileError and change nothing.
+        """Restore a saved state, or raise StateFileError and change nothing.
 
-        A training that is under way knows nothing of it: its result will be nobody's.
+        The result of a training that is running now will be ignored.
         """
         empty = History.of(self.num_workers, self.history.size)
         history = from_arrays(empty, inner_arrays(state, "history"))
@@ -79,7 +87,7 @@ class Record:
 
 
 class Roster:
-    """Numbers workers for life, so that the rows of a training find their workers again.
+    """Gives each worker a permanent number, to match the rows of a training with workers.
 
     >>> roster = Roster(3)
     >>> before = roster.numbers
@@ -96,11 +104,11 @@ class Roster:
         self.numbers = remap_rows(self.numbers, self._new(len(keep)), keep)
 
     def renew(self) -> None:
-        """Give everybody a new number: whatever is under way is about others."""
+        """Give every worker a new number, so that running trainings match none."""
         self.numbers = self._new(len(self.numbers))
 
     def rows_in(self, numbers: Ints) -> Ints:
-        """Return the row of each worker in an array of `numbers`, -1 where it is not in there."""
+        """Return the row of each worker in an array of `numbers`, -1 if it is not in it."""
         order = np.argsort(numbers)
         row = order[np.searchsorted(numbers, self.numbers, sorter=order).clip(max=len(order) - 1)]
         return np.where(numbers[row] == self.numbers, row, -1)
@@ -112,15 +120,15 @@ class Roster:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The first training is due when there is enough to learn from, then one every so often.
+    """When to train: a first time with enough observations, then every `every` iterations.
 
-    A training is handed out once: if it fails, the next one comes when that would be due.
+    A training is started once: if it fails, the next one comes at its usual time.
 
     >>> schedule, due = Schedule(), []
     >>> for iteration in range(300):
     ...     if schedule.is_due(every=100):
     ...         due.append(iteration)
-    ...         schedule = schedule.handed_out()
+    ...         schedule = schedule.started()
     ...     schedule = schedule.ticked()
     >>> due
     [0, 100, 200]
@@ -129,7 +137,7 @@ class Schedule:
     iterations: int = 0
     """Iterations observed so far."""
     handed_out_at: int = -1
-    """How many there were when a training was last handed out; -1 before the first one."""
+    """Iterations observed when the last training started; -1 before the first one."""
     trained_at: int = -1
     """The same for the training whose models are in use."""
 
@@ -140,45 +148,44 @@ class Schedule:
         """Count an iteration."""
         return replace(self, iterations=self.iterations + 1)
 
-    def handed_out(self) -> Schedule:
-        """Note that a training begins with what has been observed by now."""
+    def started(self) -> Schedule:
+        """Record that a training starts with the observations so far."""
         return replace(self, handed_out_at=self.iterations)
 
     def trained(self, began: int) -> Schedule:
-        """Note that the models of a training are in use that began after so many iterations."""
+        """Record that the models of a training that began after `began` iterations are in use."""
         return replace(self, trained_at=began)
 
     def resumed(self) -> Schedule:
-        """Forget a training whose result was lost, as it is when a job starts again."""
+        """Forget a training whose result was lost in a restart of the job."""
         return replace(self, handed_out_at=self.trained_at)
 
 
 SPEED, CPU, MEMORY = range(3)
-"""The series of a history, in logarithms: what slows a worker down does so by a factor."""
+"""The series of a history, in logarithms, as slowdowns are factors."""
 _LEAST_USAGE = 0.01
 
 
 def log_usage(cpu: Floats, memory: Floats) -> tuple[Floats, Floats]:
-    """Return log c and log m, finite also where nothing is left."""
+    """Return log c and log m, finite even for c = 0 and m = 0."""
     return np.log(np.maximum(cpu, _LEAST_USAGE)), np.log(np.maximum(memory, _LEAST_USAGE))
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The last observations of each worker: a ring, written in place.
+    """The last observations of each worker: a ring buffer, written in place.
 
-    An iteration in which a worker has no observation leaves no gap: the value before is the last
-    one observed.
+    An iteration without an observation of a worker leaves no gap in its series.
     """
 
     past: NDArray[np.float32]
-    """(worker, place, series), NaN where nothing has been observed yet."""
+    """(worker, position, series), NaN before the first observations."""
     count: Ints
-    """Observations so far; the next one goes to place ``count % size``."""
+    """Observations so far; the next one goes to position ``count % size``."""
 
     @classmethod
     def of(cls, num_workers: int, size: int) -> History:
-        """Make the empty history of `num_workers` workers that holds `size` observations each."""
+        """Make an empty history of `num_workers` workers with room for `size` observations each."""
         if size < 1:
             raise InvalidSetting(f"history must hold >= 1 observations, got {size}")
         past = np.full((num_workers, size, 3), np.nan, dtype=np.float32)
@@ -193,18 +200,18 @@ class History:
         return remap_rows(self, History.of(len(keep), self.size), keep)
 
     def add(self, speeds: Floats, cpu: Floats, memory: Floats) -> None:
-        """Add the speeds of an iteration with the usage at its start; NaN says there is none."""
+        """Add the speeds of an iteration, NaN if missing, with the usage at its start."""
         new = np.flatnonzero(np.isfinite(speeds))
         log_cpu, log_memory = log_usage(cpu[new], memory[new])
-        place = self.count[new] % self.size
-        self.past[new, place] = np.column_stack((np.log(speeds[new]), log_cpu, log_memory))
+        position = self.count[new] % self.size
+        self.past[new, position] = np.column_stack((np.log(speeds[new]), log_cpu, log_memory))
         self.count[new] += 1
 
     def latest(self, num: int) -> Floats:
         """Return a copy of each worker's last `num` observations, oldest first."""
-        places = (self.count[:, None] + np.arange(-num, 0)) % self.size
+        positions = (self.count[:, None] + np.arange(-num, 0)) % self.size
         rows = np.arange(len(self.count))[:, None]
-        return as_floats(self.past[rows, places])
+        return as_floats(self.past[rows, positions])
 
 
 _FAR = np.log(4.0)
@@ -213,7 +220,7 @@ _FAR = np.log(4.0)
 def keep_near(speeds: Floats, log_speeds: Floats) -> Floats:
     """Return modelled log speeds as speeds that are at most a factor of 4 from safe ones.
 
-    What is further away is extrapolation; what is not even a number becomes the safe speed.
+    Speeds further away are extrapolations; NaN becomes the safe speed.
 
     >>> keep_near(np.array([10.0, 10.0, 10.0]), np.log([11.0, 1000.0, np.nan]))
     array([11., 40., 10.])

@@ -1,7 +1,7 @@
-"""`rnn` and `lstm`: recurrent networks that see the last two speeds and nothing else.
+"""`rnn` and `lstm`: recurrent networks of the last two speeds.
 
-What the paper compares NARX with (Sec. 5.4): blind to the driving resources, they can only guess
-from the past what a fresh look at c and m shows.
+The paper compares NARX with them (Sec. 5.4). They do not see the driving resources c and m, and
+must infer their effect from past speeds.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def make_lstm(
     hidden: int = 3,
     seed: int = 0,
 ) -> Learned:
-    """Make long short-term memories; the settings are those of `make_narx`."""
+    """Make LSTM networks; the settings are those of `make_narx`."""
     form = _speeds_only(Lstm(hidden))
     return Learned(num_workers, form, start, retrain, reuse, history, seed)
 

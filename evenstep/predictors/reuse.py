@@ -1,9 +1,9 @@
-"""Model reuse: a shared network is trained on all workers first, each worker's own starts there.
+"""Model reuse: trains a network shared by all workers first, and each worker's own from there.
 
 Five hundred samples of one worker alone are too few for a network of some dozen parameters: it
-loses to EMA. What all workers have in common (how speed follows the driving resources) is learned
-from the pooled samples, or comes from another job; each own network then learns in a few steps
-what is particular about its worker (Sec. 4 of the paper, "Online NARX Training").
+loses to EMA. The common part of all workers (how speed depends on the driving resources) is learned
+from the pooled samples, or comes from another job; each worker's network then learns in a few steps
+how its worker differs (Sec. 4 of the paper, "Online NARX Training").
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from evenstep.predictors.networks import Network
 from evenstep.predictors.record import SPEED
 
 LOOK_BACK = 2
-"""The past values of each series that a network sees."""
+"""Number of past values of each series that a network sees."""
 _RESTARTS = 4
 """Random starts of a first shared network; the best of them is kept."""
 _POOL = 8192
-"""Samples that a shared network is trained on, at most."""
+"""Largest number of samples to train a shared network on."""
 _SHARED_PATIENCE = 6
 _HOLD = 50.0
-"""How firmly an own network is held at the shared one."""
+"""Weight of the penalty that keeps a worker's network near the shared one."""
 _OWN_PATIENCE = 2
 _TOGETHER = 32
-"""Workers whose own networks are trained at the same time; bounds the memory that it takes."""
+"""Workers whose networks are trained at the same time, which bounds the memory in use."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """What kind of models: a network, and what it sees."""
+    """The kind of a model: a network and its inputs."""
 
     network: Network
     inputs: Callable[[Floats], Floats]
     """From observations in the order of time, (worker, iteration, series), to the inputs of all
     but the first `LOOK_BACK` iterations, (worker, sample, input). The speed of an iteration is
-    what its sample is to predict, and not among the inputs."""
+    the target of its sample, and not among the inputs."""
     effect: Callable[[Floats, Floats], Floats]
-    """From log c and log m to the effect on the log speed that is taken for granted where there
-    is no model yet. What it does not explain is the worker's level. Speeds relative to their
-    level are alike on all workers, so that models transfer."""
+    """From log c and log m to the effect on the log speed that is assumed before there is a model.
+    The rest of the log speed is the worker's level. Speeds relative to their level are alike on all
+    workers, so that models transfer."""
 
 
 def relative(past: Floats, level: Floats) -> Floats:
@@ -68,7 +68,7 @@ def train_shared(
 ) -> Floats:
     """Return the parameters of a network trained on the pooled samples of all workers.
 
-    It starts from `start`, or else from several random places, of which the best end is kept.
+    It starts from `start`, or else from several random vectors, and keeps the best result.
     """
     starts = [network.init(rng) for _ in range(_RESTARTS)] if start is None else [start]
     worker, sample = np.nonzero(samples.known)

@@ -1,6 +1,6 @@
 """From a manager's events to the records of a run log.
 
-The manager writes the same run log with `--logs` (manager/job_log.py). A row needs two boundaries:
+The manager writes the same run log with `--logs` (manager/run_logs.py). A row needs two boundaries:
 the boundary before iteration k made its plan, the boundary after k has the workers' reports. An
 `iteration` event comes from the boundary after it, and names the next plan; the plan in use in k
 was announced earlier, with its workers. Where that event was missed, there is no row of k.

@@ -9,8 +9,7 @@ from typing import Any
 from evenstep.errors import Refused
 from evenstep.manager import wire
 from evenstep.manager.buffers import Octets
-from evenstep.manager.client_connection import ClientConnection
-from evenstep.manager.replies import Replies
+from evenstep.manager.client_connection import ClientConnection, Replies
 from reproduction.netns.idl import PARAMETER_SERVER, types
 from reproduction.netns.training import NO_BATCH, Batch, Training
 

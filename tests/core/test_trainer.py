@@ -11,7 +11,7 @@ from evenstep.predictors.ema import Ema
 
 
 class Trainee(Ema):
-    """Has a training due whenever `due` says so, and keeps what it adopts."""
+    """Has a training due while `due` is set, and keeps the adopted results."""
 
     def __init__(self, *due):
         super().__init__(1)
@@ -132,7 +132,7 @@ def test_result_goes_to_the_predictor_that_asked(background):
     assert second.adopted == []
 
 
-def test_close_does_not_wait_and_its_training_is_nobody_s():
+def test_close_does_not_wait_and_drops_the_training():
     release = threading.Event()
     trainee = Trainee(lambda: release.wait(10) and "first", lambda: "second")
     trainer = TrainInBackground()

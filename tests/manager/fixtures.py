@@ -1,4 +1,4 @@
-"""Fixtures for the tests of adapters that train with a manager."""
+"""A manager and names of jobs, for tests here and of the adapters."""
 
 import itertools
 from collections.abc import Iterator

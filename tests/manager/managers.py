@@ -55,7 +55,7 @@ class Manager:
             self.url = self.process.stdout.readline().split("seen on ")[1].strip()
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """Kill it, if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -63,7 +63,7 @@ class Manager:
         self.process.stdout.close()
 
     def stop(self, number: int = signal.SIGTERM) -> str:
-        """Stop it, and return what it says last."""
+        """Stop it, and return its last line."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         said, _ = self.process.communicate(timeout=PATIENCE)
@@ -81,7 +81,7 @@ class Manager:
                 return error.code, error.read().decode()
 
     def status(self) -> dict[str, Any]:
-        """Return the jobs by name, as the command line tells them."""
+        """Return the jobs by name, as the command line prints them."""
         done = self.command("status", "--json")
         return {job["job"]: job for job in json.loads(done)}
 
@@ -111,7 +111,7 @@ def running(*options: object, log: Path, **how: Any) -> Iterator[Manager]:
 
 
 def refused(*options: object) -> str:
-    """Return what a manager says that does not start."""
+    """Return the error message of a manager that refuses to start."""
     words = [sys.executable, "-m", "evenstep", "manager", *map(str, options)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stdout) == (2, ""), done
@@ -126,7 +126,7 @@ def said(worker: str, iteration: int, speed: float | None = None, size: int = 10
 
 
 def together(*actions: Callable[[], object]) -> list[Any]:
-    """Do things at the same time, and return what came of them, also where they raised."""
+    """Call functions at the same time, and return their results or exceptions."""
     results: list[Any] = [None] * len(actions)
 
     def act(i: int) -> None:

@@ -1,4 +1,4 @@
-"""Who may speak to a manager: addresses, tokens, TLS, limits."""
+"""Access to a manager: addresses, tokens, TLS, limits."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
 from evenstep.manager.access import parse_address
 from evenstep.manager.client_connection import MAX_REFUSED
-from evenstep.manager.connection import ServiceConnection, Where
+from evenstep.manager.connection import MANAGER, ServiceConnection, Where
 from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
 from tests.manager.managers import boundary, refused, running
@@ -59,7 +59,7 @@ def test_token_and_tls(tmp_path, token_file):
             with pytest.raises(Refused, match=r"\btoken is not\b") as outside:
                 manager.connect("j", "c", **{**inside, "token": wrong})
             assert outside.value.problem == "TOKEN"
-        # Without TLS, or without its certificate, there is nobody to speak to.
+        # Without TLS, or without its certificate, no call succeeds.
         with pytest.raises(ManagerUnreachable, match="as one with TLS does"):
             manager.connect("j", "c", **{**inside, "ca": None})
         asked = ["--token-file", token_file, "--tls-ca", certificate]
@@ -70,7 +70,7 @@ def test_token_and_tls(tmp_path, token_file):
 
 
 def make_certificate(folder):
-    """Make a certificate for 127.0.0.1 that stands for itself."""
+    """Make a self-signed certificate for 127.0.0.1."""
     certificate, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
@@ -90,24 +90,25 @@ def test_files_of_tls_that_are_not_there_are_named(tmp_path):
 
 
 def test_nothing_is_answered_before_hello(manager):
-    line = ServiceConnection.__new__(ServiceConnection)
-    line._where, line._sequence = Where(manager.address), 0
-    line._socket = line._connect(5.0)
+    connection = ServiceConnection.__new__(ServiceConnection)
+    connection._where, connection._sequence = Where(manager.address), 0
+    connection._callee = MANAGER
+    connection._socket = connection._connect(5.0)
     for call, arguments in (("status", {"job": ""}), ("renew", {})):
         with pytest.raises(Refused, match=r"\bmust be hello\b") as early:
-            line.call(call, 5.0, **arguments)
+            connection.call(call, 5.0, **arguments)
         assert early.value.problem == "TOKEN"
-    line.close()
+    connection.close()
 
 
 def test_connection_is_closed_after_too_many_refused_calls(manager):
-    line = ServiceConnection(Where(manager.address), 5.0)
+    connection = ServiceConnection(Where(manager.address), 5.0)
     for _ in range(MAX_REFUSED):
         with pytest.raises(Refused):
-            line.call("renew", 5.0)
+            connection.call("renew", 5.0)
     with pytest.raises(ManagerUnreachable):
-        line.call("renew", 5.0)
-    line.close()
+        connection.call("renew", 5.0)
+    connection.close()
 
 
 def test_number_of_jobs_is_limited():

@@ -1,4 +1,4 @@
-"""An independent witness: Apache Thrift's own runtime, and code that its compiler made."""
+"""The protocol with an independent client: Apache Thrift's runtime and generated code."""
 
 import contextlib
 import re
@@ -19,9 +19,9 @@ STRUCTS = ["Settings", "Entry", "Report", "Plan", "Membership", "WorkerStatus", 
 @contextlib.contextmanager
 def apache(manager):
     host, port = manager.address.split(":")
-    line = TSocket(host, int(port))
-    line.setTimeout(20_000)
-    transport = TFramedTransport(line)
+    opened = TSocket(host, int(port))
+    opened.setTimeout(20_000)
+    transport = TFramedTransport(opened)
     transport.open()
     try:
         yield BatchSizeManager.Client(TBinaryProtocol(transport))

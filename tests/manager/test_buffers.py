@@ -1,4 +1,4 @@
-"""Messages in pieces: the same bytes, and large binaries stay in the memory they are in."""
+"""Messages in pieces: the same bytes, without copies of large binaries."""
 
 import asyncio
 from collections import Counter
@@ -55,7 +55,7 @@ def test_string_that_is_as_large_as_a_binary_is_refused():
 
 
 class Heard:
-    """Keeps what comes."""
+    """Keeps the received frames."""
 
     def __init__(self):
         self.frames = []
@@ -82,11 +82,11 @@ def test_large_frames_are_read_into_their_place_among_small_ones(at_once):
         connection.connection_made(Unread())
         at = 0
         while at < len(sent):
-            place = connection.get_buffer(-1)[:at_once]
-            came = sent[at : at + len(place)]
-            place[: len(came)] = came
-            connection.buffer_updated(len(came))
-            at += len(came)
+            buffer = connection.get_buffer(-1)[:at_once]
+            piece = sent[at : at + len(buffer)]
+            buffer[: len(piece)] = piece
+            connection.buffer_updated(len(piece))
+            at += len(piece)
 
     asyncio.run(talk())
     assert [bytes(frame) for frame in heard.frames] == contents

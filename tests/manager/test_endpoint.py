@@ -1,4 +1,4 @@
-"""Connections of the manager, on a transport that nobody reads from; and time that passes."""
+"""Connections of the manager on a transport without a reader, and its periodic work."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from evenstep.manager.service import Service
 
 
 class Unread(asyncio.Transport):
-    """A transport that takes everything, and whose other end takes nothing."""
+    """A transport that accepts everything, and whose other end reads nothing."""
 
     def __init__(self):
         self.sent = []
@@ -62,7 +62,7 @@ def test_answer_may_be_large_but_answers_do_not_pile_up_unread(monkeypatch):
     assert len(hello) < endpoint.MAX_UNREAD < len(status)
 
 
-def test_job_in_trouble_does_not_stop_the_time_for_others(monkeypatch, caplog):
+def test_failing_job_does_not_stop_the_sweep_of_others(monkeypatch, caplog):
     now = 0.0
     jobs = Jobs()
     service = Service(jobs, lambda: now)

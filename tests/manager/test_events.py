@@ -1,4 +1,4 @@
-"""The event stream: what followers are told, what they miss, and what they cannot do to others."""
+"""The event stream: events that followers get and miss, and the isolation of followers."""
 
 import asyncio
 import contextlib
@@ -28,9 +28,9 @@ from tests.manager.test_metrics import figures
 def following(manager, path="/events", **headers):
     """Follow the events of a manager; yields a function that returns the next one."""
     where = urllib.parse.urlsplit(manager.url)
-    line = http.client.HTTPConnection(where.hostname, where.port, timeout=PATIENCE)
-    line.request("GET", path, headers=headers)
-    answer = line.getresponse()
+    connection = http.client.HTTPConnection(where.hostname, where.port, timeout=PATIENCE)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "text/event-stream; charset=utf-8"
 
@@ -51,7 +51,7 @@ def following(manager, path="/events", **headers):
         yield next_event
     finally:
         answer.close()
-        line.close()
+        connection.close()
 
 
 def test_follower_sees_a_job_from_beginning_to_end(manager, job):
@@ -72,18 +72,18 @@ def test_follower_sees_a_job_from_beginning_to_end(manager, job):
     assert {data["job"] for _, _, data in seen} == {job}
     expected = "created joined joined begun plan plan iteration left left ended"
     assert " ".join(kind for _, kind, _ in seen) == expected
-    told = [data for _, _, data in seen]
+    events_seen = [data for _, _, data in seen]
     settings = {"workers": 2, "total": 60, "policy": "proportional", "predictor": "ema"}
-    assert told[0]["settings"] == {**settings, "minimum": 1, "granularity": 1}
-    assert [told[1]["worker"], told[2]["worker"]] == ["a", "b"]
-    first, second, iteration = told[4:7]
+    assert events_seen[0]["settings"] == {**settings, "minimum": 1, "granularity": 1}
+    assert [events_seen[1]["worker"], events_seen[2]["worker"]] == ["a", "b"]
+    first, second, iteration = events_seen[4:7]
     assert (first["plan"], first["batch_sizes"], first["iteration"]) == (0, [30, 30], 0)
     assert (second["plan"], second["batch_sizes"], second["iteration"]) == (1, [20, 40], 1)
     assert second["workers"] == ["a", "b"] and second["reason"] == "predicted speeds"
     assert (iteration["iteration"], iteration["batch_sizes"]) == (0, [10, 10])
     assert (iteration["times"], iteration["waiting"]) == ([1.0, 0.5], [0.0, 0.5])
     assert (iteration["next_plan"], iteration["next_speeds"]) == (1, [10.0, 20.0])
-    assert told[-1]["reason"] == "all workers left"
+    assert events_seen[-1]["reason"] == "all workers left"
 
 
 def test_who_comes_back_gets_what_is_kept_since(manager, job):
@@ -96,11 +96,11 @@ def test_who_comes_back_gets_what_is_kept_since(manager, job):
     with following(manager, f"/events?job={job}", **{"Last-Event-ID": str(number)}) as next_event:
         assert [next_event()[1] for _ in range(3)] == ["joined", "begun", "left"]
     with following(manager, f"/events?job={job}", **{"Last-Event-ID": "0"}) as next_event:
-        # Of what came before the manager was there, it is told that it is missed.
+        # Events of an earlier manager are reported as missed.
         assert [next_event()[1] for _ in range(2)] == ["missed", "created"]
 
 
-def test_lost_and_returning_workers_are_told(manager, job):
+def test_lost_and_returning_workers_are_events(manager, job):
     with following(manager, f"/events?job={job}") as next_event:
         a = manager.connect(job, "a", workers=1, total=8, lease=60.0)
         a.close()
@@ -114,7 +114,7 @@ def test_follower_that_is_gone_is_noticed_at_once(manager):
     def followers():
         return figures(manager.get("/metrics")[1])["evenstep_event_followers",]
 
-    # Nothing ever happens to that job, so that nothing is sent either.
+    # That job has no events, so nothing is sent.
     with following(manager, "/events?job=none"):
         assert followers() == 1
     until(lambda: followers() == 0, "the end of the follower")
@@ -125,7 +125,7 @@ def test_wrong_last_event_is_refused(manager):
         assert manager.get("/events", **{"Last-Event-ID": wrong})[0] == 400
 
 
-def test_recovered_state_is_told(tmp_path):
+def test_recovered_state_is_an_event(tmp_path):
     with running("--state", tmp_path / "state", log=tmp_path / "log") as manager:
         client = manager.connect("j", "a", workers=1, total=8)
         client.boundary(said("a", 0))
@@ -138,7 +138,7 @@ def test_recovered_state_is_told(tmp_path):
         assert (kind, data["iteration"], data["workers"]) == ("recovered", 1, ["a"])
 
 
-def a_happening(text=""):
+def a_notification(text=""):
     return Notification("created", "j", details={"text": text})
 
 
@@ -154,19 +154,19 @@ def test_follower_that_never_reads_is_cut_off_and_others_are_served(monkeypatch)
 
     async def connect(url, room=None):
         where = urllib.parse.urlsplit(url)
-        line = socket.socket()
+        client = socket.socket()
         if room is not None:
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
-        line.setblocking(False)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room)
+        client.setblocking(False)
         loop = asyncio.get_running_loop()
-        await loop.sock_connect(line, (where.hostname, where.port))
-        await loop.sock_sendall(line, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        return line
+        await loop.sock_connect(client, (where.hostname, where.port))
+        await loop.sock_sendall(client, b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return client
 
-    async def read(line):
+    async def read(client):
         answer = b""
         while b"the last one" not in answer:
-            piece = await asyncio.get_running_loop().sock_recv(line, 1 << 20)
+            piece = await asyncio.get_running_loop().sock_recv(client, 1 << 20)
             assert piece, "it was cut off"
             answer = answer[-100:] + piece
         return answer
@@ -177,15 +177,15 @@ def test_follower_that_never_reads_is_cut_off_and_others_are_served(monkeypatch)
             while events.num_followers < 2:
                 await asyncio.sleep(0.01)
             reading = asyncio.create_task(read(good))
-            # More than all buffers between the two ends take, and more than is kept.
+            # More than all buffers between the two ends hold, and more than is kept.
             for _ in range(20):
                 for _ in range(events_module.MAX_EVENTS // 10):
-                    events.hear(a_happening("x" * 4000))
+                    events.receive(a_notification("x" * 4000))
                 await asyncio.sleep(0.01)
             assert events.num_followers == 2
             while events.num_followers == 2:
                 await asyncio.sleep(0.05)
-            events.hear(a_happening("the last one"))
+            events.receive(a_notification("the last one"))
             await reading
             assert events.num_followers == 1
             deaf.close(), good.close()
@@ -195,7 +195,7 @@ def test_follower_that_never_reads_is_cut_off_and_others_are_served(monkeypatch)
     pages.close()
 
 
-def test_what_a_slow_follower_missed_is_told(monkeypatch):
+def test_slow_follower_gets_a_missed_event(monkeypatch):
     monkeypatch.setattr(events_module, "MAX_EVENTS", 3)
     events = EventStream(clock=lambda: 0.002)
 
@@ -203,7 +203,7 @@ def test_what_a_slow_follower_missed_is_told(monkeypatch):
         texts = follow(events, None, None)
         await anext(texts)
         for _ in range(5):
-            events.hear(a_happening())
+            events.receive(a_notification())
         missed, rest = await anext(texts), await anext(texts)
         await texts.aclose()
         return missed, rest
@@ -218,7 +218,7 @@ def test_what_a_slow_follower_missed_is_told(monkeypatch):
 
 def test_number_from_a_clock_that_was_ahead_replays_what_is_kept():
     events = EventStream(clock=lambda: 1.0)
-    events.hear(a_happening())
+    events.receive(a_notification())
 
     async def scenario():
         texts = follow(events, 10**9, None)
@@ -229,13 +229,13 @@ def test_number_from_a_clock_that_was_ahead_replays_what_is_kept():
     assert kinds_of(asyncio.run(scenario())) == ["created"]
 
 
-def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(monkeypatch):
+def test_kept_workers_are_limited_and_iteration_events_are_spaced(monkeypatch):
     monkeypatch.setattr(events_module, "MAX_ENTRIES", 50)
     moments = iter(range(1_000_000))
     monkeypatch.setattr("evenstep.manager.job_history.time.monotonic", lambda: 0.1 * next(moments))
-    events, news = EventStream(), Notifications()
-    news.listen(events.hear)
-    job = Job("j", JobSettings(2, 60, "even"), news=news)
+    events, notifications = EventStream(), Notifications()
+    notifications.listen(events.receive)
+    job = Job("j", JobSettings(2, 60, "even"), notifications=notifications)
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0)
     for k in range(100):
@@ -244,37 +244,37 @@ def test_workers_held_on_to_are_limited_and_iterations_are_told_now_and_then(mon
     kept = list(events.after(0))
     assert sum(event.num_entries for event in kept) <= 50
     # A boundary every 0.1 s, and figures every 0.25 s at most.
-    told = [json.loads(e.text.split(b"data: ")[1])["iteration"] for e in kept]
+    events_seen = [json.loads(e.text.split(b"data: ")[1])["iteration"] for e in kept]
     assert {event.kind for event in kept} == {"iteration"}
-    assert {b - a for a, b in itertools.pairwise(told)} == {3}
+    assert {b - a for a, b in itertools.pairwise(events_seen)} == {3}
 
 
 def test_figures_are_of_one_iteration_where_a_device_is_measured_late(monkeypatch):
     monkeypatch.setattr(events_module, "INTERVAL", 0.0)
     monkeypatch.setattr(events_module, "INTERVAL_PER_WORKER", 0.0)
-    events, news = EventStream(), Notifications()
-    news.listen(events.hear)
-    job = Job("j", JobSettings(2, 60, "even"), news=news)
+    events, notifications = EventStream(), Notifications()
+    notifications.listen(events.receive)
+    job = Job("j", JobSettings(2, 60, "even"), notifications=notifications)
     for worker in "ab":
         job.join(worker, 0, 5.0, now=0.0)
     for k in range(6):
         job.report(said("a", k, 10.0 if k else None, size=10 + k), None, now=0.0)
         late = Report("b", k, 20 + k, 1.0, measured=k - 2) if k > 1 else Report("b", k)
         job.report(late, None, now=0.0)
-    told = [json.loads(e.text.split(b"data: ")[1]) for e in events.after(0)]
-    sizes = [(e["iteration"], e["batch_sizes"]) for e in told if e["event"] == "iteration"]
+    events_seen = [json.loads(e.text.split(b"data: ")[1]) for e in events.after(0)]
+    sizes = [(e["iteration"], e["batch_sizes"]) for e in events_seen if e["event"] == "iteration"]
     # The sizes that a reported are 10 + k at the boundary of k, and those of b are a boundary late.
     assert sizes == [(0, [11, 0]), (1, [12, 23]), (2, [13, 24]), (3, [14, 25])]
 
 
-def test_listener_that_fails_harms_nobody(caplog):
-    news, heard = Notifications(), []
+def test_failing_listener_does_not_affect_others(caplog):
+    notifications, heard = Notifications(), []
 
-    def fail(happening):
+    def fail(notification):
         raise RuntimeError("on purpose")
 
-    news.listen(fail)
-    news.listen(lambda happening: heard.append(happening.kind))
-    news.tell(a_happening())
+    notifications.listen(fail)
+    notifications.listen(lambda notification: heard.append(notification.kind))
+    notifications.notify(a_notification())
     assert heard == ["created"]
-    assert "could not be told" in caplog.text
+    assert "a listener failed for notification" in caplog.text

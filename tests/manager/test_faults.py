@@ -1,4 +1,4 @@
-"""What happens when workers fall silent, lines break, and the manager is killed."""
+"""Silent workers, broken connections, and a manager that is killed."""
 
 import random
 import re
@@ -17,8 +17,8 @@ EMA = {"policy": "proportional", "predictor": "ema"}
 
 
 def cut(client):
-    """Break a client's line as a network would, so that it does not come back by itself."""
-    client._place.close()
+    """Break a client's connection as a network would, so that it does not reconnect by itself."""
+    client._membership.close()
 
 
 def test_silent_worker_leaves_its_share_to_the_others_and_comes_back(manager, job):
@@ -28,7 +28,7 @@ def test_silent_worker_leaves_its_share_to_the_others_and_comes_back(manager, jo
     )
     boundary([a, b, c], 0)
     cut(c)
-    # Nobody hears of c: the others are released, and have all of the total.
+    # c is silent: the others are released, and get all of the total.
     plans = boundary([a, b], 1, 10.0, 10.0)
     assert [plan.sizes.tolist() for plan in plans] == [[30, 30]] * 2
     assert a.workers == ("a", "b")
@@ -69,13 +69,13 @@ def test_worker_that_waits_for_longer_than_its_lease_stays(manager, job):
     a.leave(), b.leave()
 
 
-def test_worker_whose_line_breaks_comes_back_by_itself_and_keeps_its_place(manager, job):
+def test_worker_reconnects_by_itself_and_stays_a_member(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
-    a._place.line._socket.shutdown(2)
-    # Nobody holds the training up: this is the last plan.
+    a._membership.connection._socket.shutdown(2)
+    # Training does not wait: this is the last plan.
     assert a.boundary(said("a", 1)).number == 0
-    until(lambda: a.connected, "a new line")
+    until(lambda: a.connected, "a new connection")
     boundary([a, b], 2)
     assert a.workers == ("a", "b")
     a.leave(), b.leave()
@@ -85,7 +85,7 @@ def test_worker_that_comes_back_is_not_waited_for_where_it_went_by_meanwhile(man
     """As in a gradient exchange, where b waits for a, which waits for the report of b."""
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
-    make_entry, passed = b._place._entry, threading.Event()
+    make_entry, passed = b._membership._entry, threading.Event()
 
     def entry_and_then_a_boundary(reuse):
         entry = make_entry(reuse)
@@ -94,8 +94,8 @@ def test_worker_that_comes_back_is_not_waited_for_where_it_went_by_meanwhile(man
             passed.set()
         return entry
 
-    b._place._entry = entry_and_then_a_boundary
-    b._place.drop(None)
+    b._membership._entry = entry_and_then_a_boundary
+    b._membership.drop(None)
     a.boundary(said("a", 1))
     assert passed.is_set() and a.failure is None
     boundary([a, b], 2)
@@ -106,11 +106,11 @@ def test_worker_that_comes_back_is_not_waited_for_where_it_went_by_meanwhile(man
 def test_client_takes_its_place_from_a_dead_connection_that_the_manager_still_holds(manager, job):
     a, b = (manager.connect(job, w, workers=2, total=60) for w in "ab")
     boundary([a, b], 0)
-    # A line of which the other end hears nothing any more, as when a network is gone.
-    dead, a._place.line = a._place.line, None
-    with a._place.news:
-        a._place.news.notify()
-    until(lambda: a.connected, "a new line")
+    # A connection that is dead without the other end knowing, as after a network failure.
+    dead, a._membership.connection = a._membership.connection, None
+    with a._membership.changed:
+        a._membership.changed.notify()
+    until(lambda: a.connected, "a new connection")
     boundary([a, b], 1)
     assert (a.workers, a.newest) == (("a", "b"), 0)
     dead.close()
@@ -131,7 +131,7 @@ def test_same_report_twice_is_harmless_and_a_different_one_is_refused(manager, j
     a.leave(), b.leave()
 
 
-def test_report_that_is_refused_is_not_handed_in_again_and_again(manager, job, caplog):
+def test_refused_report_is_not_sent_again(manager, job, caplog):
     a, b = (manager.connect(job, w, workers=2, total=60, blocking=False, **EMA) for w in "ab")
     boundary([a, b], 0)
     a.boundary(said("a", 1, 10.0))
@@ -179,7 +179,7 @@ def test_manager_that_was_killed_goes_on_where_it_was(tmp_path):
         boundary(clients, 2, 20.0, 10.0)
         newest = max(client.newest for client in clients)
         manager.kill()
-        # Training goes on with the last plan, at once.
+        # Training continues with the last plan, at once.
         started = time.monotonic()
         for k in range(3, 30):
             plans = boundary(clients, k, 20.0, 10.0)
@@ -187,13 +187,13 @@ def test_manager_that_was_killed_goes_on_where_it_was(tmp_path):
         assert time.monotonic() - started < 10
         manager.start()
         assert manager.said.endswith(", 1 job recovered\n")
-        until(lambda: all(client.connected for client in clients), "both to come back")
+        until(lambda: all(client.connected for client in clients), "both to reconnect")
         after = boundary(clients, 30, 20.0, 10.0)
         assert [plan.total for plan in (*before, *after)] == [60] * 4
         assert all(client.workers == ("a", "b") for client in clients)
         assert after[0].number == after[1].number > newest
         assert after[0].sizes.tolist() == after[1].sizes.tolist()
-        # What was learned is there: the plan is no even one.
+        # The learned state is restored: the plan is not even.
         assert after[0].sizes.tolist() != [30, 30]
         for client in clients:
             client.leave()
@@ -207,7 +207,7 @@ def test_manager_without_state_is_made_again_by_its_workers(tmp_path):
         manager.kill()
         boundary(clients, 2, 10.0, 20.0)
         manager.start()
-        until(lambda: all(client.connected for client in clients), "both to come back")
+        until(lambda: all(client.connected for client in clients), "both to reconnect")
         plans = boundary(clients, 3, 10.0, 20.0)
         assert plans[0].number == plans[1].number > 1
         assert plans[0].sizes.tolist() == plans[1].sizes.tolist()
@@ -225,7 +225,7 @@ def test_worker_that_is_missing_after_a_restart_is_not_waited_for_longer_than_it
         manager.stop()
         cut(b)
         manager.start()
-        until(lambda: a.connected, "a to come back")
+        until(lambda: a.connected, "a to reconnect")
         until(lambda: a.boundary(said("a", a.iteration)).sizes.tolist() == [60], "a plan without b")
         assert a.workers == ("a",)
         a.leave()
@@ -261,7 +261,7 @@ def test_workers_that_went_back_to_a_checkpoint_go_on_from_there(manager, job):
         client.leave()
 
 
-def test_run_that_broke_off_goes_on_with_those_who_come_back(manager, job):
+def test_interrupted_run_continues_with_the_workers_that_return(manager, job):
     clients = [manager.connect(job, w, workers=2, total=60, lease=0.4) for w in "ab"]
     boundary(clients, 0)
     for client in clients:
@@ -330,6 +330,8 @@ def test_no_two_plans_in_an_iteration_whatever_is_killed(tmp_path, blocking):
             client.leave()
 
         def disturb():
+            # A worker without any plan must skip iterations, and the workers of this loop cannot.
+            until(lambda: all(used), "the first plan of every worker")
             for _ in range(3):
                 time.sleep(rng.uniform(0.2, 0.5))
                 manager.kill()
@@ -414,7 +416,7 @@ def test_lost_worker_of_one_job_does_not_slow_another(manager, job):
 def test_name_of_a_worker_that_is_alive_is_not_taken_over(manager, job):
     a = manager.connect(job, "a", workers=1, total=8, lease=0.3)
     time.sleep(0.8)
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused, match="is already connected"):
         manager.connect(job, "a")
     a.leave()
 

@@ -1,4 +1,4 @@
-"""The Grafana dashboard asks for nothing that a manager does not show."""
+"""The Grafana dashboard uses only metrics that a manager has."""
 
 import json
 import re
@@ -12,7 +12,7 @@ DASHBOARD = json.loads((Path(__file__).parents[2] / "deploy" / "grafana.json").r
 
 
 def queries():
-    """All that the dashboard asks Prometheus for."""
+    """All Prometheus queries of the dashboard."""
     panels = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
     named = [v["query"]["query"] for v in DASHBOARD["templating"]["list"] if v["type"] == "query"]
     return panels + named
@@ -32,7 +32,7 @@ def test_every_metric_and_label_it_asks_for_is_there(manager, job):
         for sample in family.samples:
             shown.setdefault(sample.name, set()).update(sample.labels)
         if family.type == "counter":
-            # A counter without labels yet has no samples, and is there all the same.
+            # A counter without labels so far has no samples, but exists.
             shown.setdefault(f"{family.name}_total", {"problem"})
     asked = {name for query in queries() for name in re.findall(r"evenstep_\w+", query)}
     assert asked and asked <= set(shown)
@@ -43,14 +43,14 @@ def test_every_metric_and_label_it_asks_for_is_there(manager, job):
         client.leave()
 
 
-def test_panels_are_told_apart_and_fit_beside_each_other():
+def test_panels_have_distinct_names_and_do_not_overlap():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     cells = [
         (x, y)
-        for place in (panel["gridPos"] for panel in panels)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
+        for position in (panel["gridPos"] for panel in panels)
+        for x in range(position["x"], position["x"] + position["w"])
+        for y in range(position["y"], position["y"] + position["h"])
     ]
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
 

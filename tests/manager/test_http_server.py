@@ -1,4 +1,4 @@
-"""The HTTP port: who may see what, and what becomes of those who misbehave."""
+"""The HTTP port: access to its pages, and clients that misbehave."""
 
 import contextlib
 import random
@@ -15,13 +15,13 @@ from tests.manager.test_access import TOKEN, make_certificate
 
 
 def talk(url, request, context=None):
-    """Send bytes, and return all that comes back until the other end closes."""
+    """Send bytes, and return everything received until the other end closes."""
     where = urllib.parse.urlsplit(url)
     plain_socket = socket.create_connection((where.hostname, where.port), PATIENCE)
-    with context.wrap_socket(plain_socket) if context else plain_socket as line:
-        line.sendall(request)
+    with context.wrap_socket(plain_socket) if context else plain_socket as client:
+        client.sendall(request)
         answer = b""
-        while piece := line.recv(65536):
+        while piece := client.recv(65536):
             answer += piece
         return answer.decode()
 
@@ -85,7 +85,7 @@ def test_silent_connections_are_cut_off_and_their_number_is_limited(tmp_path):
     with running(log=tmp_path / "log", code=code) as manager:
         where = urllib.parse.urlsplit(manager.url)
         silent = [socket.create_connection((where.hostname, where.port)) for _ in range(4)]
-        # The one too many is gone at once, and the others after their time.
+        # The connection above the limit is closed at once, the others after their time.
         ends = []
         for one in silent:
             one.settimeout(PATIENCE)
@@ -145,7 +145,7 @@ def test_taken_default_address_is_a_warning(manager, tmp_path):
         f"manager.DEFAULT_HTTP_ADDRESS = '127.0.0.1:{port}'; sys.exit(main.main(sys.argv[1:]))"
     )
     with running(log=tmp_path / "log", code=code, http=False) as other:
-        assert "going on without metrics" in other.log
+        assert "no metrics: " in other.log
         assert "cannot listen on" in other.log
         with other.connect("j", "a", workers=1, total=8):
             pass
@@ -159,7 +159,7 @@ def test_http_can_be_turned_off(tmp_path):
 def test_health_says_that_the_state_cannot_be_written(tmp_path):
     state = tmp_path / "state"
     with running("--state", state, log=tmp_path / "log") as manager:
-        # A folder in its place: also root cannot write there.
+        # A folder of that name: not even root can write the file.
         (state / "j.job.npz").mkdir()
         manager.command("create", "j", "--workers", 1, "--total", 8)
         until(lambda: manager.get("/healthz")[0] == 503, "the failure")
@@ -176,7 +176,7 @@ def test_url_of_ipv6():
     assert http_server.url("::1", 1, has_tls=True) == "https://[::1]:1"
 
 
-def test_damaged_requests_harm_nobody(manager):
+def test_damaged_requests_do_not_affect_others(manager):
     rng = random.Random(0)
     whole = [
         b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain;version=1.0.0\r\n\r\n",
@@ -188,11 +188,11 @@ def test_damaged_requests_harm_nobody(manager):
         request = bytearray(rng.choice(whole))
         for _ in range(rng.randrange(1, 5)):
             request[rng.randrange(len(request))] = rng.randrange(256)
-        with socket.create_connection((where.hostname, where.port), PATIENCE) as line:
-            line.sendall(request[: rng.randrange(1, len(request) + 1)])
-            line.shutdown(socket.SHUT_WR)
+        with socket.create_connection((where.hostname, where.port), PATIENCE) as client:
+            client.sendall(request[: rng.randrange(1, len(request) + 1)])
+            client.shutdown(socket.SHUT_WR)
             if rng.random() < 0.5:
                 with contextlib.suppress(ConnectionError):
-                    line.recv(100)
+                    client.recv(100)
     assert manager.get("/healthz") == (200, "ok\n")
     assert "Traceback" not in manager.log

@@ -1,4 +1,4 @@
-"""A job without a network: who is there, whose lease is over, and what the next run knows."""
+"""A job without a network: members, leases, and the state that the next run begins with."""
 
 import gc
 import tracemalloc
@@ -40,9 +40,9 @@ def test_job_begins_when_all_have_joined_and_early_reports_are_kept():
     assert close(job, 0, w9=None) == [30, 30]
 
 
-def test_lease_is_renewed_by_whatever_is_said():
+def test_every_call_renews_the_lease():
     job = job_of("a", "b")
-    job.hear("a", now=4.0)
+    job.renew("a", now=4.0)
     assert job.expire(now=5.0) == []
     assert job.expire(now=5.1) == ["b"]
     assert job.workers == ("a",)
@@ -51,7 +51,7 @@ def test_lease_is_renewed_by_whatever_is_said():
 
 def test_time_that_stands_still_or_jumps_back_ends_no_lease():
     job = job_of("a", "b")
-    job.hear("a", now=4.0)
+    job.renew("a", now=4.0)
     assert job.expire(now=0.0) == []
     assert job.expire(now=-1e9) == []
 
@@ -59,12 +59,12 @@ def test_time_that_stands_still_or_jumps_back_ends_no_lease():
 def test_who_is_gone_must_join_again_and_takes_part_from_the_next_boundary():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)
-    job.hear("a", now=9.0)
+    job.renew("a", now=9.0)
     job.expire(now=10.0)
     with pytest.raises(MembershipError, match="join again"):
         job.report(said("b", 1), None, now=10.0)
     assert job.join("b", 1, 5.0, now=10.0) == 2
-    # Before its turn it is an onlooker.
+    # It is not a member before its first boundary.
     job.report(said("b", 1), None, now=10.0)
     assert close(job, 1, a=10.0) == [60]
     assert close(job, 2, a=10.0, b=None) == [30, 30]
@@ -79,7 +79,7 @@ def test_name_is_taken_while_connected_only():
     assert job.workers == ("a", "b")
 
 
-def test_client_that_comes_back_takes_its_own_place():
+def test_returning_client_replaces_its_own_connection():
     job = Job("j", JobSettings(1, 60, *EMA))
     job.join("a", 0, 5.0, now=0.0, instance="x")
     for stranger in ("", "y"):
@@ -88,7 +88,7 @@ def test_client_that_comes_back_takes_its_own_place():
     assert job.join("a", 7, 5.0, now=0.0, instance="x") == 7
 
 
-def test_first_to_come_back_says_where_the_job_goes_on_and_others_do_not():
+def test_only_the_first_worker_to_return_sets_the_iteration():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)
     for worker in "ab":
@@ -99,7 +99,7 @@ def test_first_to_come_back_says_where_the_job_goes_on_and_others_do_not():
     assert close(job, 40, a=None, b=None) == [30, 30]
 
 
-def test_unknown_newer_number_makes_the_job_number_its_plan_anew():
+def test_unknown_newer_number_makes_the_job_renumber_its_plan():
     job = job_of("a", "b")
     job.report(said("a", 0), 17, now=0.0)
     assert close(job, 0, b=None) == [30, 30]
@@ -112,7 +112,7 @@ def test_worker_that_passed_a_boundary_is_not_waited_for_there():
     job.report(said("a", 3, 10.0), None, now=0.0)
     for k in (1, 2):
         assert close(job, k, b=20.0) is not None
-    # Its time came without the usage of its boundary, and teaches nothing.
+    # Its time has no usage to pair it with, and is not learned from.
     assert close(job, 3, b=20.0) == [30, 30]
 
 
@@ -124,7 +124,7 @@ def test_worker_that_comes_back_later_on_is_not_waited_for_before():
     assert job.plan_for(1) is None
     assert job.join("b", 2, 5.0, now=0.0) == 2
     assert job.plan_for(1) is not None
-    # Nobody reports for 2 and 3 at all.
+    # No worker reports for 2 and 3.
     job.disconnect("b")
     job.join("b", 4, 5.0, now=0.0)
     assert job.iteration == 2
@@ -164,9 +164,9 @@ def test_what_cannot_be_used_does_not_keep_a_run_from_beginning():
     assert close(job, 0, a=None, b=None) == [30, 30]
 
 
-def test_policy_that_needs_everybody_keeps_a_silent_worker():
+def test_policy_that_needs_all_workers_keeps_a_silent_one():
     job = job_of("a", "b", policy="static:shares=1/2")
-    job.hear("a", now=9.0)
+    job.renew("a", now=9.0)
     assert job.expire(now=10.0) == []
     assert job.workers == ("a", "b")
 
@@ -174,9 +174,9 @@ def test_policy_that_needs_everybody_keeps_a_silent_worker():
 def test_agreement_is_settled_when_the_missing_one_leaves():
     job = job_of("a", "b")
     job.agree("a", 3, 5, now=0.0)
-    assert job.agreed(3) is None
+    assert job.agreements.outcome(3) is None
     job.leave("b")
-    assert job.agreed(3).number == 5
+    assert job.agreements.outcome(3).number == 5
 
 
 @pytest.mark.parametrize("back", [False, True])
@@ -186,12 +186,12 @@ def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(
         job.join(worker, 0, 5.0, now=0.0, instance=worker)
     job.agree("a", 3, 5, now=0.0)
     if back:
-        # Its old line is dead, and nobody has noticed.
+        # Its old connection is dead, and the manager has not noticed.
         job.join("a", 3, 5.0, now=0.0, instance="a")
     else:
         job.disconnect("a")
     job.agree("b", 3, 5, now=0.0)
-    assert job.agreed(3) == FAILED
+    assert job.agreements.outcome(3) == FAILED
 
 
 @pytest.mark.parametrize(

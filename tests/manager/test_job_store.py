@@ -1,4 +1,4 @@
-"""What outlives the manager: files of jobs."""
+"""The saved jobs of a manager."""
 
 import json
 import re
@@ -51,14 +51,14 @@ def test_new_plan_after_a_restart_has_no_number_of_one_made_after_the_save(tmp_p
     (found,) = load_all(tmp_path, complain=pytest.fail)
     again = Job.restored(found, now=100.0)
     assert job.session is not None and again.session is not None
-    # What is known to all goes on under its number.
+    # A plan that all workers hold keeps its number.
     assert again.session.plan.number == job.session.plan.number == 2
     for either, speed in ((job, 60.0), (again, 90.0)):
         for worker, v in (("w0", 12.0), ("w1", speed)):
             either.report(said(worker, 3, v), None, now=101.0)
     assert job.session.plan.number == 3
     assert again.session.plan.number == 2 + UNSAVED
-    # Nor does one that a worker tells of bring it down there again.
+    # A number that a worker reports does not lower it either.
     again.session.renumber(5)
     assert again.session.plan.number == 2 + UNSAVED
 
@@ -68,7 +68,7 @@ def test_manager_that_is_killed_twice_before_it_saves_gives_no_number_twice(tmp_
     save(tmp_path, job.saved())
     numbers = []
     for speed in (60.0, 90.0):
-        # What it makes after this is never saved.
+        # Later plans are never saved.
         jobs = Jobs(tmp_path)
         jobs.recover(now=100.0)
         again = jobs.find(job.name)
@@ -133,7 +133,7 @@ def test_file_that_cannot_be_used_keeps_no_manager_from_starting(tmp_path, chang
         path.unlink()
         path.mkdir()
     else:
-        # As another version might leave it: whole, and not what this one expects.
+        # Like the file of another version: complete, but different.
         with np.load(path) as archive:
             arrays = {name: archive[name] for name in archive.files if name != "checksum"}
         if change == "no number":

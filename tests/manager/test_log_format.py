@@ -4,7 +4,7 @@ import json
 import logging
 import re
 
-from evenstep.manager.log_format import JsonLines, log_news
+from evenstep.manager.log_format import JsonLines, log_notification
 from evenstep.manager.notifications import Notification
 from tests.manager.managers import boundary, running
 from tests.manager.test_access import TOKEN
@@ -39,9 +39,11 @@ def test_json_lines_tell_what_happened_and_no_token(tmp_path):
 
 def test_text_lines_say_the_same(caplog):
     caplog.set_level(logging.INFO)
-    log_news(Notification("lost", "j", "w0"))
-    log_news(Notification("ended", "j", details={"iteration": 7, "reason": "all workers left"}))
-    log_news(Notification("boundary", "j"))
+    log_notification(Notification("lost", "j", "w0"))
+    log_notification(
+        Notification("ended", "j", details={"iteration": 7, "reason": "all workers left"})
+    )
+    log_notification(Notification("boundary", "j"))
     lost, ended = caplog.records
     assert (lost.levelname, ended.levelname) == ("WARNING", "INFO")
     assert re.fullmatch(r"job j: worker w0 .*\blease", lost.getMessage())
@@ -55,6 +57,10 @@ def test_errors_are_one_json_line_too():
     except ValueError as error:
         record.exc_info = (type(error), error, error.__traceback__)
     (line,) = JsonLines().format(record).splitlines()
-    told = json.loads(line)
-    assert (told["level"], told["event"], told["message"]) == ("error", "log", "saving\nfailed")
-    assert told["error"].endswith("ValueError: what was wrong")
+    logged = json.loads(line)
+    assert (logged["level"], logged["event"], logged["message"]) == (
+        "error",
+        "log",
+        "saving\nfailed",
+    )
+    assert logged["error"].endswith("ValueError: what was wrong")

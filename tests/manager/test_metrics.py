@@ -1,4 +1,4 @@
-"""Metrics: what a scrape says is what the job really did."""
+"""Metrics: a scrape shows what the job did."""
 
 import math
 
@@ -9,9 +9,8 @@ from evenstep.core import Reports
 from evenstep.manager.job_history import BUCKETS, JobHistory
 from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
-from evenstep.manager.metrics import render
+from evenstep.manager.metrics import render, snapshot_of
 from evenstep.manager.service import Service
-from evenstep.manager.snapshot import snapshot_of
 from tests.manager.managers import boundary, said, until
 
 
@@ -66,7 +65,7 @@ def test_refused_requests_and_lost_leases_are_counted(manager, job):
         count("evenstep_leases_lost_total"),
     )
     client = manager.connect(job, "a", workers=1, total=8, lease=0.5)
-    with pytest.raises(Exception, match="is there already"):
+    with pytest.raises(Exception, match="is already connected"):
         manager.connect(job, "a", lease=0.5)
     assert count("evenstep_refused_requests_total", "NAME_TAKEN") == taken + 1
     client.close()
@@ -83,16 +82,16 @@ def test_openmetrics_is_given_to_who_asks_and_nonsense_is_harmless(manager):
 def test_decisions_are_counted_by_how_long_they_took(monkeypatch):
     moments = iter([0.0, BUCKETS[2], 10.0, 11.5])
     monkeypatch.setattr("evenstep.manager.job_history.time.perf_counter", lambda: next(moments))
-    course = JobHistory()
+    history = JobHistory()
     planner = JobSettings(2, 8, "even").planner(["a", "b"])
     for k in range(2):
-        course.decide(planner, Reports.silent(k, 2))
-    assert course.decisions[2] == course.decisions[-1] == 1
-    assert sum(course.decisions) == course.num_iterations == 2
-    assert course.decision_seconds == BUCKETS[2] + 1.5
+        history.decide(planner, Reports.silent(k, 2))
+    assert history.decisions[2] == history.decisions[-1] == 1
+    assert sum(history.decisions) == history.num_iterations == 2
+    assert history.decision_seconds == BUCKETS[2] + 1.5
 
 
-def test_job_that_nobody_works_on_is_only_counted_and_what_is_unknown_left_out():
+def test_job_without_workers_is_only_counted_and_unknown_values_are_left_out():
     jobs = Jobs()
     jobs.create("idle", JobSettings(1, 8))
     gathering = jobs.create("gathering", JobSettings(2, 8))
@@ -115,7 +114,7 @@ def test_job_that_nobody_works_on_is_only_counted_and_what_is_unknown_left_out()
 def test_labels_are_escaped():
     jobs = Jobs()
     odd = 'a"b\\c\nd'
-    # Names that the manager takes need no escaping; this is what keeps it so.
+    # Names that the manager accepts need no escaping; others are escaped.
     jobs._jobs[odd] = job = jobs.create("x", JobSettings(1, 8))
     job.name = odd
     job.join("w", 0, 5.0, now=0.0)

@@ -1,4 +1,4 @@
-"""What was learned, trained networks among it: it outlives the manager, and other jobs reuse it."""
+"""Learned state, including trained networks, is saved and reused by other jobs."""
 
 import threading
 from typing import Any
@@ -20,7 +20,7 @@ ENOUGH = 35
 
 
 def run_job(job, num_iterations, speeds):
-    """Let the workers of a job join and report that often, beginning at iteration 0."""
+    """Let the workers of a job join and send reports, from iteration 0 on."""
     for worker in speeds:
         job.join(worker, 0, 5.0, now=0.0)
     go_on(job, range(num_iterations), speeds)
@@ -35,7 +35,7 @@ def go_on(job, iterations, speeds):
 
 
 def adopt_training(job, speeds, prefix="predictor"):
-    """Report on until a training that goes on is finished and adopted."""
+    """Send reports until a running training is finished and adopted."""
 
     def trained():
         go_on(job, range(job.iteration, job.iteration + 1), speeds)
@@ -67,7 +67,7 @@ def test_another_job_begins_with_what_was_learned_of_workers_with_the_same_names
     assert f"reuses what {job}-a has learned" in made
     settings = {"workers": 3, "total": 120, **EMA}
     second = [manager.connect(f"{job}-b", w, reuse=f"{job}-a", **settings) for w in "abc"]
-    # c is a newcomer, who counts as a typical worker: the mean of 10 and 50 samples a second.
+    # c is a newcomer, which counts as a typical worker: the mean of 10 and 50 samples a second.
     assert boundary(second, 0)[0].sizes.tolist() == [13, 67, 40]
     for client in (*first, *second):
         client.leave()
@@ -78,7 +78,7 @@ def test_another_job_begins_with_what_was_learned_of_workers_with_the_same_names
     [
         ({"predictor": "median"}, "must be of the kind of its ema, got median"),
         ({"policy": "even"}, "must be of the kind of its ema, got none"),
-        ({"reuse": "nobody"}, "a job to reuse must be there, got nobody"),
+        ({"reuse": "nobody"}, "a job to reuse must exist, got nobody"),
         ({"reuse": "idle"}, "must have learned something, got idle"),
     ],
 )
@@ -149,7 +149,7 @@ def test_trained_networks_outlive_a_manager_that_is_killed_and_are_reused(tmp_pa
         manager.kill()
         boundary(clients, k, 10.0, 30.0)
         manager.start()
-        until(lambda: all(client.connected for client in clients), "both to come back")
+        until(lambda: all(client.connected for client in clients), "both to reconnect")
         heirs = [manager.connect("k", w, workers=2, total=80, reuse="j", **NARX) for w in "ab"]
         boundary(heirs, 0)
         boundary(clients, k + 1, 10.0, 30.0)
@@ -172,7 +172,7 @@ def test_rounds_go_on_while_a_training_does_and_a_lost_one_begins_again(tmp_path
     run_job(job, ENOUGH + 100, speeds)
     assert job.iteration == ENOUGH + 100
     assert parameters(job.knowledge) is None
-    # The manager is killed now: the training is lost, and nothing else.
+    # The manager is killed now: only the training is lost.
     save(tmp_path, job.saved())
     monkeypatch.setattr(networks, "_train", train)
     again = Job.restored(saved(tmp_path, "j"), now=0.0)

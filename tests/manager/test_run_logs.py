@@ -1,4 +1,4 @@
-"""Run logs of the manager: what stands in them, and that no disk can stop a job."""
+"""Run logs of the manager: their content, and jobs that continue when the disk fails."""
 
 import contextlib
 import errno
@@ -12,7 +12,7 @@ import pytest
 from evenstep import runlog
 from evenstep.cli.main import main
 from evenstep.core import Report
-from evenstep.manager import job_log, run_logs
+from evenstep.manager import run_logs
 from evenstep.manager.job import Job
 from evenstep.manager.job_settings import JobSettings, safe_name
 from evenstep.manager.notifications import Notifications
@@ -22,14 +22,14 @@ from tests.manager.managers import boundary, running, said, until
 SETTINGS = JobSettings(2, 60, "proportional", "ema")
 
 
-class Course:
+class Run:
     """A job without a network whose boundaries go to run logs in a folder."""
 
     def __init__(self, folder, *workers):
-        news = Notifications()
+        notifications = Notifications()
         self.logs = RunLogs(folder, lambda name: SETTINGS)
-        news.listen(self.logs.hear)
-        self.job = Job("j", SETTINGS, news=news)
+        notifications.listen(self.logs.receive)
+        self.job = Job("j", SETTINGS, notifications=notifications)
         for worker in workers:
             self.job.join(worker, 0, 5.0, now=0.0)
 
@@ -39,10 +39,10 @@ class Course:
 
 
 @contextlib.contextmanager
-def writing(course):
-    course.logs.start()
+def writing(run):
+    run.logs.start()
     yield
-    course.logs.close()
+    run.logs.close()
 
 
 def only_log(folder):
@@ -75,10 +75,10 @@ def test_report_reads_the_log_of_a_job_that_ran_through_a_manager(tmp_path, caps
 
 
 def test_row_has_the_usage_and_prediction_of_its_start_and_the_times_of_its_end(tmp_path):
-    with writing(course := Course(tmp_path, "a", "b")):
-        course.close(0, a=None, b=None)
-        course.close(1, a=10.0, b=20.0)
-        course.close(2, a=12.0, b=20.0)
+    with writing(run := Run(tmp_path, "a", "b")):
+        run.close(0, a=None, b=None)
+        run.close(1, a=10.0, b=20.0)
+        run.close(2, a=12.0, b=20.0)
     log = only_log(tmp_path)
     (segment,) = log.segments
     assert segment.workers == ("a", "b")
@@ -90,17 +90,17 @@ def test_row_has_the_usage_and_prediction_of_its_start_and_the_times_of_its_end(
     np.testing.assert_allclose(segment.predicted_speeds[1], [10.0, 20.0], rtol=1e-6)
     plans = [event for event in log.events if event.kind == "plan"]
     assert [(event.plan, event.batch_sizes) for event in plans] == [(0, (30, 30)), (1, (20, 40))]
-    assert not log.ended  # The manager stopped, and the job may go on.
+    assert not log.ended  # The manager stopped, and the job may continue.
 
 
 def test_time_that_comes_late_stands_in_the_row_of_its_own_iteration(tmp_path):
-    with writing(course := Course(tmp_path, "a", "b")):
-        course.close(0, a=None, b=None)
-        course.close(1, a=10.0, b=None)
+    with writing(run := Run(tmp_path, "a", "b")):
+        run.close(0, a=None, b=None)
+        run.close(1, a=10.0, b=None)
         for k in range(2, 5):
             late = Report("b", k, 10 * k, 1.0, measured=k - 2)
-            course.job.report(late, None, now=0.0)
-            course.close(k, a=10.0 * k)
+            run.job.report(late, None, now=0.0)
+            run.close(k, a=10.0 * k)
     (segment,) = only_log(tmp_path).segments
     assert segment.iterations.tolist() == [0, 1, 2, 3]
     # The row of iteration 0 was written before anybody knew that a time would come late.
@@ -109,17 +109,17 @@ def test_time_that_comes_late_stands_in_the_row_of_its_own_iteration(tmp_path):
     np.testing.assert_allclose(segment.times, expected, rtol=1e-6)
 
 
-def test_workers_that_come_and_go_change_the_arrays_and_the_end_is_told(tmp_path):
-    with writing(course := Course(tmp_path, "a", "b")):
-        course.close(0, a=None, b=None)
-        course.job.join("c", 0, 5.0, now=0.0)
-        course.close(1, a=10.0, b=20.0)
-        course.close(2, a=10.0, b=20.0, c=None)
-        course.close(3, a=10.0, b=20.0, c=30.0)
-        course.job.leave("a")
-        course.close(4, b=20.0, c=30.0)
+def test_log_records_changing_members_and_the_end(tmp_path):
+    with writing(run := Run(tmp_path, "a", "b")):
+        run.close(0, a=None, b=None)
+        run.job.join("c", 0, 5.0, now=0.0)
+        run.close(1, a=10.0, b=20.0)
+        run.close(2, a=10.0, b=20.0, c=None)
+        run.close(3, a=10.0, b=20.0, c=30.0)
+        run.job.leave("a")
+        run.close(4, b=20.0, c=30.0)
         for worker in "bc":
-            course.job.leave(worker)
+            run.job.leave(worker)
     log = only_log(tmp_path)
     assert [(s.workers, s.iterations.tolist()) for s in log.segments] == [
         (("a", "b"), [0, 1]),
@@ -132,25 +132,25 @@ def test_workers_that_come_and_go_change_the_arrays_and_the_end_is_told(tmp_path
 
 
 def test_job_that_goes_back_gets_another_log(tmp_path):
-    with writing(course := Course(tmp_path, "a", "b")):
+    with writing(run := Run(tmp_path, "a", "b")):
         for k in range(3):
-            course.close(k, a=10.0 if k else None, b=20.0 if k else None)
+            run.close(k, a=10.0 if k else None, b=20.0 if k else None)
         for worker in "ab":
-            course.job.disconnect(worker)
-        course.job.join("a", 1, 5.0, now=0.0)
-        course.job.join("b", 1, 5.0, now=0.0)
-        course.close(1, a=None, b=None)
-        course.close(2, a=10.0, b=20.0)
+            run.job.disconnect(worker)
+        run.job.join("a", 1, 5.0, now=0.0)
+        run.job.join("b", 1, 5.0, now=0.0)
+        run.close(1, a=None, b=None)
+        run.close(2, a=10.0, b=20.0)
     logs = sorted(tmp_path.glob("*.jsonl"))
     assert [path.name.split(".")[1] for path in logs] == ["run-1", "run-2"]
     assert [runlog.read(path).segments[0].iterations.tolist() for path in logs] == [[0, 1], [1]]
 
 
 def test_long_log_gets_thinner(tmp_path, monkeypatch):
-    monkeypatch.setattr(job_log, "PORTION", 2_000)
-    with writing(course := Course(tmp_path, "a", "b")):
+    monkeypatch.setattr(run_logs, "PORTION", 2_000)
+    with writing(run := Run(tmp_path, "a", "b")):
         for k in range(200):
-            course.close(k, a=10.0 if k else None, b=20.0 if k else None)
+            run.close(k, a=10.0 if k else None, b=20.0 if k else None)
     steps = np.diff(only_log(tmp_path).segments[0].iterations)
     assert steps.min() == 1 and steps.max() >= 4
     assert (np.diff(steps) >= 0).all()
@@ -160,41 +160,41 @@ def test_disk_that_fails_is_reported_and_the_job_goes_on(tmp_path, monkeypatch, 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with writing(course := Course(tmp_path, "a", "b")):
-        course.close(0, a=None, b=None)
-        course.close(1, a=10.0, b=20.0)
-        until(lambda: course.logs._num_given == course.logs._num_taken, "the writing")
+    with writing(run := Run(tmp_path, "a", "b")):
+        run.close(0, a=None, b=None)
+        run.close(1, a=10.0, b=20.0)
+        until(lambda: run.logs._num_given == run.logs._num_taken, "the writing")
         monkeypatch.setattr(runlog.RunLogWriter, "iteration", full)
-        course.close(2, a=10.0, b=20.0)
-        course.close(3, a=10.0, b=20.0)
-        plan = course.job.plan_for(3)
+        run.close(2, a=10.0, b=20.0)
+        run.close(3, a=10.0, b=20.0)
+        plan = run.job.plan_for(3)
         assert plan is not None and plan.sizes.tolist() == [20, 40]
-        until(lambda: course.logs.num_failures, "the failure")
+        until(lambda: run.logs.num_failures, "the failure")
     assert re.search(r"\bjob \S+: .*\brun log\b.*\[Errno 28\]", caplog.text)
-    assert course.logs.num_failures == 1
+    assert run.logs.num_failures == 1
     assert only_log(tmp_path).segments[0].iterations.tolist() == [0]
 
 
 def test_folder_that_is_gone_is_tried_again_after_a_while(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(run_logs, "RETRY", 0.0)
     folder = tmp_path / "logs"
-    with writing(course := Course(folder, "a", "b")):
-        course.close(0, a=None, b=None)
-        until(lambda: course.logs.num_failures == 1, "the failure")
+    with writing(run := Run(folder, "a", "b")):
+        run.close(0, a=None, b=None)
+        until(lambda: run.logs.num_failures == 1, "the failure")
         folder.mkdir()
-        course.close(1, a=10.0, b=20.0)
-        course.close(2, a=10.0, b=20.0)
+        run.close(1, a=10.0, b=20.0)
+        run.close(2, a=10.0, b=20.0)
     assert only_log(folder).segments[0].iterations.tolist() == [1]
 
 
 def test_iterations_are_left_out_where_the_disk_is_too_slow(tmp_path, monkeypatch):
     monkeypatch.setattr(run_logs, "MAX_PENDING", 100)
-    course = Course(tmp_path, "a", "b")
+    run = Run(tmp_path, "a", "b")
     # Nothing is taken before the thread runs: four boundaries of 22 fit.
     for k in range(10):
-        course.close(k, a=10.0 if k else None, b=20.0 if k else None)
-    assert course.logs.num_left_out == 6
-    with writing(course):
+        run.close(k, a=10.0 if k else None, b=20.0 if k else None)
+    assert run.logs.num_left_out == 6
+    with writing(run):
         pass
     assert only_log(tmp_path).segments[0].iterations.tolist() == [0, 1, 2]
 

@@ -132,7 +132,7 @@ def test_job_with_other_settings_or_without_any_is_refused(manager, job):
 
 def test_two_workers_with_one_name_are_refused_while_the_first_is_connected(manager, job):
     first = manager.connect(job, "a", workers=1, total=8)
-    with pytest.raises(Refused, match="is there already") as taken:
+    with pytest.raises(Refused, match="is already connected") as taken:
         manager.connect(job, "a")
     assert taken.value.problem == "NAME_TAKEN"
     assert first.boundary(said("a", 0)).sizes.tolist() == [8]
@@ -190,7 +190,7 @@ def test_unknown_version_gets_a_clear_answer(manager):
         ({"workers": 2, "total": 4, "agree": True, "blocking": False}, "blocking=True"),
     ],
 )
-def test_mistakes_are_told_before_the_first_iteration(manager, job, options, rule):
+def test_mistakes_are_found_before_the_first_iteration(manager, job, options, rule):
     with pytest.raises(ValueError, match=rule):
         manager.connect(job, "a", **options)
 
@@ -201,7 +201,7 @@ def test_names_are_checked(manager):
             manager.connect(bad, "a")
 
 
-def test_report_of_somebody_else_is_an_error_here(manager, job):
+def test_client_rejects_the_report_of_another_worker(manager, job):
     with (
         manager.connect(job, "a", workers=1, total=8) as client,
         pytest.raises(InvalidReport, match=r"worker a, got b$"),
@@ -246,7 +246,7 @@ def test_many_jobs_do_not_know_each_other(manager, job):
         client.close()
 
 
-def test_slow_and_half_open_connections_hold_nobody_up(manager, job):
+def test_slow_and_half_open_connections_delay_no_other(manager, job):
     host, port = manager.address.split(":")
     silent = [socket.create_connection((host, int(port))) for _ in range(50)]
     for i, line in enumerate(silent):
@@ -269,7 +269,7 @@ def test_non_blocking_worker_does_not_wait_for_the_others(manager, job):
         for w in "ab"
     )
     boundary([a, b], 0)
-    # b stays away: a goes on with the plan that it has.
+    # b does not report: a continues with the plan that it has.
     for k in range(1, 50):
         assert a.boundary(said("a", k, 10.0)).sizes.tolist() == [30, 30]
     b.boundary(said("b", 48, 20.0))
@@ -312,7 +312,7 @@ def test_agreement_is_the_newest_plan_that_all_hold(manager, job):
     boundary(clients, 0)
     plans = boundary(clients, 1, 10.0, 20.0)
     assert [plan.sizes.tolist() for plan in plans] == [[20, 40]] * 2
-    # One that has missed a plan holds everybody at the last common one.
+    # A worker that missed a plan keeps all at the last common one.
     del clients[1]._holding._held[1]
     plans = together(*(lambda c=client: c.agree(2) for client in clients))
     assert [plan.number for plan in plans] == [0, 0]

@@ -1,4 +1,4 @@
-"""Bytes on the wire: what is a message, and what is not."""
+"""Frames and messages: which bytes are accepted."""
 
 import struct
 

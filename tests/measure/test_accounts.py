@@ -1,4 +1,4 @@
-"""CPU accounts: of this process's threads, and of pressure where there are none."""
+"""CPU accounts: of this process's threads, or else of pressure."""
 
 import threading
 import time
@@ -84,7 +84,7 @@ def test_own_threads_are_counted_and_their_files_closed():
     assert len(list(Path("/proc/self/fd").iterdir())) == files
 
 
-def test_without_accounts_of_threads_pressure_tells(tasks, tmp_path):
+def test_without_accounts_of_threads_pressure_is_used(tasks, tmp_path):
     pressure = tmp_path / "cpu.pressure"
     pressure.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1000000\n")
     tell(tasks, "1", "no", "accounts")
@@ -99,7 +99,7 @@ def test_without_accounts_of_threads_pressure_tells(tasks, tmp_path):
     assert after.running - before.running == pytest.approx(wall - 0.02)
 
 
-def test_where_the_kernel_tells_nothing_nobody_waits(tmp_path, monkeypatch):
+def test_without_kernel_accounts_waiting_is_zero(tmp_path, monkeypatch):
     monkeypatch.setattr("evenstep.measure.accounts.cpu_pressure_file", lambda: None)
     account = open_account(tmp_path / "none")
     assert isinstance(account, NoAccount)

@@ -3,7 +3,6 @@
 import pytest
 
 from evenstep.measure.cgroups import (
-    CpuQuota,
     cpu_pressure_file,
     cpu_quota,
     memory_limit,
@@ -32,7 +31,7 @@ def test_v2_quota_and_limit_of_the_tightest_group_hold(root, groups):
     groups.write_text("0::/jobs/train\n")
     write(root / "jobs/train", cpu__max="max 100000", memory__max="max", memory__current=100)
     write(root / "jobs", cpu__max="150000 100000", memory__max=4000, memory__current=1000)
-    assert cpu_quota(root, groups) == CpuQuota(1.5)
+    assert cpu_quota(root, groups) == 1.5
     limit = memory_limit(root, groups)
     assert limit is not None
     assert (limit.limit, limit.used()) == (4000, 1000)
@@ -42,7 +41,7 @@ def test_v1_quota_and_limit_hold(root, groups):
     groups.write_text("4:memory:/job\n3:cpuset:/\n1:cpu,cpuacct:/job\n")
     write(root / "cpu,cpuacct/job", cpu__cfs_quota_us=2500, cpu__cfs_period_us=10000)
     write(root / "memory/job", memory__limit_in_bytes=2048, memory__usage_in_bytes=512)
-    assert cpu_quota(root, groups) == CpuQuota(0.25)
+    assert cpu_quota(root, groups) == 0.25
     limit = memory_limit(root, groups)
     assert limit is not None
     assert (limit.limit, limit.used()) == (2048, 512)
@@ -51,13 +50,13 @@ def test_v1_quota_and_limit_hold(root, groups):
 def test_controllers_mounted_by_their_single_name_are_found(root, groups):
     groups.write_text("1:cpu,cpuacct:/job\n")
     write(root / "cpu/job", cpu__cfs_quota_us=5000, cpu__cfs_period_us=10000)
-    assert cpu_quota(root, groups) == CpuQuota(0.5)
+    assert cpu_quota(root, groups) == 0.5
 
 
 def test_group_seen_from_inside_its_container_has_its_files_at_the_root(root, groups):
     groups.write_text("1:cpu:/docker/abc\n0::/\n")
     write(root / "cpu", cpu__cfs_quota_us=5000, cpu__cfs_period_us=10000)
-    assert cpu_quota(root, groups) == CpuQuota(0.5)
+    assert cpu_quota(root, groups) == 0.5
 
 
 def test_without_quota_or_limit_there_is_none(root, groups):

@@ -1,4 +1,4 @@
-"""Memory at its peak: of this process, against what it may have."""
+"""Peak memory of this process, as a share of what it may use."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MB = 1_000_000
 
 @pytest.fixture
 def available(monkeypatch):
-    """Let the machine have so many bytes left."""
+    """Set the bytes that the machine has left."""
     left = [1000 * MB]
     monkeypatch.setattr(memory, "available_memory", lambda limit: left[-1])
     return left
@@ -47,7 +47,7 @@ def test_group_bounds_what_is_left(tmp_path):
     assert memory.available_memory(None) > 1000
 
 
-@pytest.mark.skipif(HostMemory().read() is None, reason="the kernel tells no peak")
+@pytest.mark.skipif(HostMemory().read() is None, reason="the kernel reports no peak")
 def test_a_real_peak_shows_once(available):
     host = HostMemory()
     before = host.read() or 0.0

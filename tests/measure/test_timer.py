@@ -1,4 +1,4 @@
-"""The host timer: pieces of work, added up, and nothing in between."""
+"""The host timer: the sum of pieces of work, without the time between them."""
 
 import pytest
 

@@ -11,12 +11,12 @@ import pytest
 
 from evenstep.measure import usage
 from evenstep.measure.accounts import CpuTimes
-from evenstep.measure.cgroups import CpuQuota, MemoryLimit
+from evenstep.measure.cgroups import MemoryLimit
 from evenstep.measure.usage import UsageProbe
 
 
 class Account:
-    """What a scheduler would say, as told."""
+    """An account with the given CPU times."""
 
     def __init__(self):
         self.now = CpuTimes(at=0.0, running=0.0, waiting=0.0)
@@ -66,7 +66,7 @@ def test_a_reading_covers_the_window_that_ends_now(account, monkeypatch):
         probe.read()
         account.go_on(10.0, running=1.0, waiting=9.0)
         until = time.monotonic() + 10
-        # The thread takes its snapshot of what was long ago.
+        # Wait until the thread has taken a snapshot of that time.
         while probe._snapshots[-1].at < 10.0 and time.monotonic() < until:
             time.sleep(0.01)
         account.go_on(0.06, running=0.06)
@@ -76,7 +76,7 @@ def test_a_reading_covers_the_window_that_ends_now(account, monkeypatch):
 
 
 def test_quota_bounds_c(account, monkeypatch):
-    monkeypatch.setattr(usage, "cpu_quota", lambda: CpuQuota(0.25))
+    monkeypatch.setattr(usage, "cpu_quota", lambda: 0.25)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     probe = UsageProbe(window=1000.0, account=account)
     assert probe.read().cpu == 0.25
@@ -84,13 +84,13 @@ def test_quota_bounds_c(account, monkeypatch):
 
 
 def test_a_quota_that_changes_is_noticed(account, monkeypatch):
-    quotas = [CpuQuota(0.5)]
+    quotas = [0.5]
     monkeypatch.setattr(usage, "cpu_quota", lambda: quotas[-1])
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
     probe = UsageProbe(window=0.01, account=account, refresh=0.02)
     try:
         assert probe.read().cpu == 0.5
-        quotas.append(CpuQuota(0.25))
+        quotas.append(0.25)
         until = time.monotonic() + 10
         while probe.read().cpu == 0.5 and time.monotonic() < until:
             time.sleep(0.01)

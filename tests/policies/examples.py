@@ -27,7 +27,7 @@ def view_of(
     device_memory: ArrayLike | None = None,
     limits: Limits | None = None,
 ) -> View:
-    """Make what a policy sees; the times are of the current sizes, or of those `used`.
+    """Make the view of a policy; the times are of the current sizes, or of those `used`.
 
     NaN times are those of silent workers, no times at all are the first boundary.
     """

@@ -1,4 +1,4 @@
-"""The bench: who is benched, when it is tried again, and how it comes back."""
+"""The bench: which workers are benched, when they are tried again, and how they return."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_slow_worker_that_still_helps_is_not_benched():
     assert changes(decisions) == {0: (32, 32, 32), 1: (43, 42, 11), 2: (46, 46, 4)}
 
 
-def test_where_it_is_not_allowed_nobody_is_benched():
+def test_no_worker_is_benched_if_the_minimum_forbids_it():
     limits = Limits.of(3, minimum=[0, 0, 1])
     sizes = sizes_of(play(EqualFinish(), disturbed(until=99), [32, 32, 32], 60, limits))
     assert min(x[2] for x in sizes) >= 1
@@ -77,7 +77,7 @@ def test_a_worker_that_is_fast_again_comes_back(delay):
     assert (48, 48, 0) in sizes[:5]
     assert sizes[39] == (48, 48, 0)
     assert set(sizes[90:]) == {(32, 32, 32)}
-    # What is not tried sits.
+    # A worker that is not tried stays benched.
     assert {x[2] for x in sizes[5:40]} == {0, 1}
 
 
@@ -105,7 +105,7 @@ def test_a_worker_that_may_have_no_samples_is_not_tried():
     def times(k, sizes):
         return np.array([0.1, 0.116, 0.1]) + 0.01 * sizes
 
-    # Nor do the others move for the 0.7 % that are to be gained, as they would for a trial.
+    # The others do not move for a gain of 0.7 % either, as they would for a trial.
     assert changes(play(policy, times, [48, 48, 0], 30, limits)) == {0: (48, 48, 0)}
 
 
@@ -144,7 +144,7 @@ WORKS, SITS, TRIED, TRIED_LATE = ([32], [1]), ([0], [0]), ([1], [1]), ([1], [0])
         ([WORKS], 0, 0, False),
         ([WORKS, SITS], 1, 1, False),
         ([WORKS, SITS, SITS], 2, 1, False),
-        # The last report of a worker may come when it sits already.
+        # The last report of a worker may come when it is already benched.
         ([WORKS, ([0], [1]), SITS], 2, 1, False),
         ([WORKS, SITS, TRIED], 0, 1, False),
         ([WORKS, SITS, TRIED_LATE], 0, 1, True),

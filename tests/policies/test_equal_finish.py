@@ -69,7 +69,7 @@ def test_a_size_changes_at_most_by_a_factor_of_three_at_once():
 
 
 def test_it_does_not_move_for_less_than_the_noise_could_feign():
-    # 3 % to gain, against an uncertainty of 5 % sqrt(2 ln 2) after one look.
+    # A gain of 3 %, against an uncertainty of 5 % sqrt(2 ln 2) after one observation.
     assert first_plan([1.06, 1.0], [320, 320]).sizes.tolist() == [320, 320]
     assert first_plan([1.2, 1.0], [320, 320]).sizes.tolist() == [291, 349]
 
@@ -84,14 +84,14 @@ def test_it_does_not_move_for_less_than_the_least_gain():
     assert settled(0.04, EqualFinish(least_gain=0.003)) == (318, 322)
 
 
-def test_one_spike_moves_nobody():
+def test_one_spike_changes_no_size():
     def times(k, sizes):
         return 0.1 + 0.01 * sizes * np.where((k == 30) & (np.arange(3) == 1), 3.0, 1.0)
 
     assert set(sizes_of(play(EqualFinish(), times, [32, 32, 32], 60))) == {(32, 32, 32)}
 
 
-def test_a_change_that_lasts_moves_everybody():
+def test_a_lasting_change_moves_all_sizes():
     def times(k, sizes):
         return 0.01 * sizes * np.where((k >= 30) & (np.arange(3) == 1), 2.0, 1.0)
 
@@ -115,7 +115,7 @@ def test_memory_is_not_overrun(cap):
 
 
 def test_memory_is_taken_to_grow_in_proportion_until_it_was_measured():
-    # 0.5 at 32 samples: not above 60, whatever the speed would ask for.
+    # 0.5 at 32 samples: not above 60, whatever the speed suggests.
     decision = first_plan([1.0, 30.0], [32, 32], device_memory=[0.5, 0.2])
     assert decision.sizes.tolist() == [53, 11]
     decision = first_plan([1.0, 30.0], [32, 32], device_memory=[0.75, 0.2])
@@ -134,7 +134,7 @@ def test_who_is_above_the_guard_already_may_stay():
         (Limits.of(3, minimum=[1, 40, 1]), [28, 40, 28]),
         (Limits.of(3, granularity=16), [32, 32, 32]),
         (Limits.of(3, cap=[0, 99, 99], minimum=0), [0, 48, 48]),
-        # Far from what was seen, but it binds at once.
+        # Far from the sizes seen, but it holds at once.
         (Limits.of(3, cap=[5, 5, 99]), [5, 5, 86]),
         (Limits.of(3, minimum=[90, 1, 1]), [90, 3, 3]),
     ],
@@ -174,7 +174,7 @@ def test_advice_carries_the_predicted_time_without_the_worker():
     # Two workers with 48 samples each take 0.1 + 0.48 s.
     assert (advice.kind, advice.worker) == ("remove", 2)
     assert advice.predicted_time == pytest.approx(0.58, rel=0.02)
-    # It may not be benched, and goes on with little.
+    # It may not be benched, and keeps a small batch.
     assert 1 <= decisions[-1].sizes[2] <= 4
 
 

@@ -1,4 +1,4 @@
-"""The filter behind `equal_finish`, against the formulas of algorithms.md worker by worker."""
+"""The filter of `equal_finish`, against the formulas of algorithms.md worker by worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evenstep.policies.finish_filter import FinishFilter
 
 @dataclass
 class Worker:
-    """One worker, written down line by line as algorithms.md has it."""
+    """One worker, written like the formulas of algorithms.md."""
 
     x: float = 0.0
     l: float = 0.0  # noqa: E741
@@ -142,7 +142,7 @@ def test_a_first_time_might_be_all_overhead_or_none_of_it():
 
 
 def test_two_sizes_show_how_much_is_overhead():
-    # t = 1 + 0.01 x; a first look would have it that half the samples take half the time.
+    # t = 1 + 0.01 x; after one observation, half the samples seem to take half the time.
     known = observed((32, 1.32), (64, 1.64), (64, 1.64), (32, 1.32), (32, 1.32))
     assert known.times_at(np.array([64])) == pytest.approx([1.64], rel=0.02)
     assert known.offsets() == pytest.approx([1.0], rel=0.05)
@@ -156,7 +156,7 @@ def test_one_slow_time_is_a_spike_and_changes_nothing_known():
 
 
 def test_a_worker_that_stays_slow_is_known_to_be_within_three_iterations():
-    # Each is 3 deviations at most, of which 1 is let pass: 2 + 2 + 2 raise the alarm.
+    # Each counts 3 deviations at most, minus a slack of 1: 2 + 2 + 2 raise the alarm.
     calm = [(32, 1.0)] * 20
     levels = [observed(*calm, *[(32, 3.0)] * k).level[0] for k in range(1, 4)]
     assert levels == pytest.approx([1.0, 1.0, 3.0])
@@ -172,10 +172,10 @@ def test_a_change_opens_the_slope_again():
 def test_silent_workers_stay_as_they_are():
     both = observed(([32, 32], [1.0, 2.0]), ([32, 32], [1.1, 2.1]), workers=2)
     one = both.observe(np.array([48, 0]), np.array([1.5, np.nan]))
-    nobody = both.observe(np.array([0, 0]), np.array([np.nan, np.nan]))
+    neither = both.observe(np.array([0, 0]), np.array([np.nan, np.nan]))
     for name, array in to_arrays(both).items():
         assert to_arrays(one)[name][1].tolist() == array[1].tolist()
-        assert to_arrays(nobody)[name].tolist() == array.tolist()
+        assert to_arrays(neither)[name].tolist() == array.tolist()
     assert one.size.tolist() == [48.0, 32.0]
     assert one.level[0] != both.level[0]
 

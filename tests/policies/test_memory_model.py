@@ -1,4 +1,4 @@
-"""The memory model: a line through the readings that errs on the safe side."""
+"""The memory model: a linear fit of the readings that errs on the safe side."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Advice to remove a worker: given exactly where the job is faster without it."""
+"""Advice to remove a worker: given exactly if the job is faster without it."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_who_would_be_let_off_lightly_is_kept():
     assert advise(8, [0, 0, 3.05], [1, 1, 1], Limits.of(3)) == (Advice(2, 4.0),)
 
 
-def test_a_minimum_that_holds_everybody_up_is_advised_against():
+def test_a_minimum_that_delays_all_workers_is_advised_against():
     # 4 samples of a worker that needs 2 s for each: 8 s, against 6 s without it.
     assert advise(12, [0, 0, 0], [1, 1, 2], Limits.of(3, minimum=4)) == (Advice(2, 6.0),)
     assert advise(12, [0, 0, 0], [1, 1, 2], Limits.of(3)) == ()
@@ -57,7 +57,7 @@ def test_the_smallest_size_of_who_works_is_one_granule():
 
 
 def test_one_worker_is_advised_against_at_a_time():
-    # Without the slowest, the next one still holds the others up.
+    # Without the slowest, the next one still delays the others.
     assert advise(8, [0, 0, 9, 20], [1, 1, 1, 1], Limits.of(4)) == (Advice(3, 10.0),)
 
 

@@ -1,4 +1,4 @@
-"""`static` splits by the shares that the user gives."""
+"""`static` splits by the shares of the user."""
 
 import pytest
 

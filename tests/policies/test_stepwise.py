@@ -20,7 +20,7 @@ def per_sample(*seconds):
 
 
 def decide(policy, times, boundaries=5, **more):
-    """Return the decision after some boundaries at which the same was seen."""
+    """Return the decision after some boundaries with the same reports."""
     state = policy.init(len(times))
     decision = None
     for _ in range(boundaries):
@@ -140,7 +140,7 @@ def test_the_next_fastest_leads_where_the_fastest_has_no_room():
     assert decision.sizes.tolist() == [32, 37, 27]
 
 
-def test_nobody_moves_where_nobody_may_lead():
+def test_no_size_changes_if_no_worker_may_lead():
     decision = decide(Stepwise(), [0.1, 0.3], current=[32, 32], device_memory=[0.94, 0.94])
     assert decision.sizes.tolist() == [32, 32]
 

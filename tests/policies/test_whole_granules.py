@@ -1,4 +1,4 @@
-"""Whole granules: batches of padded size, and a total that is kept all the same."""
+"""Whole granules: batches of padded size that keep the total."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_all_batches_but_the_largest_are_of_whole_granules():
     policy = WholeGranules(Proportional(), 8)
     decision, _ = policy.plan(view_of([50, 50], speeds=[1.0, 3.0]), None)
     assert decision.sizes.tolist() == [24, 76]
-    # Predicted is what the padded batches take.
+    # Predicted times are those of the padded batches.
     assert decision.predicted_times is not None
     assert decision.predicted_times.tolist() == pytest.approx([24, 80 / 3])
 
@@ -65,7 +65,7 @@ def test_what_is_proposed_keeps_the_total_too():
     assert decision.proposed is not None and decision.proposed.tolist() == [24, 76]
 
 
-def test_nobody_is_cut_below_its_minimum():
+def test_no_batch_is_cut_below_its_minimum():
     limits = Limits.of(3, minimum=6, granularity=8)
     assert cut_short(np.array([8, 8, 8]), 19, limits).tolist() == [6, 6, 7]
 

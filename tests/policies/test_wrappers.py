@@ -1,4 +1,4 @@
-"""Wrappers: what they hold back, what they narrow, and how they are written."""
+"""Wrappers: decisions held back, limits narrowed, and their short forms."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,7 +27,7 @@ from tests.policies.examples import play, view_of
 
 @dataclass(frozen=True)
 class Wants:
-    """A policy that always wants the same, and counts how often it was asked."""
+    """A policy that always decides the same, and counts its calls."""
 
     sizes: tuple[int, ...]
 
@@ -60,7 +60,7 @@ def test_every_n_adopts_in_every_nth_iteration_only():
     assert adopted == [True, False, False, True, False, False, True]
 
 
-def test_what_is_held_back_is_told_with_everything_else():
+def test_held_back_sizes_are_proposed_with_all_details():
     decision, _ = decide(EveryN(Wants((20, 12)), n=3), [16, 16], speeds=[4.0, 8.0])
     assert decision.sizes.tolist() == [16, 16]
     assert decision.proposed is not None
@@ -109,7 +109,7 @@ def test_a_dead_band_of_nothing_adopts_everything():
     assert decide(DeadBand(Wants((20, 12)), 0.0), [19, 13])[0].sizes.tolist() == [20, 12]
 
 
-def test_observing_only_is_plain_bsp_with_the_plans_beside_it():
+def test_observing_only_is_plain_bsp_with_proposed_plans():
     policy = ObserveOnly(Wants((20, 13)))
     decision, state = decide(policy, [18, 15], speeds=[4.0, 8.0])
     assert decision.sizes.tolist() == [17, 16]

@@ -19,7 +19,7 @@ def follow_cpu(num_iterations, full_speeds, seed=0, noise=0.02):
 
 
 def teach(predictor, speeds, cpu, memory, trainer=None):
-    """Run iterations as a balancer would; return the predictions."""
+    """Run iterations as a planner would; return the predictions."""
     trainer = trainer or TrainNow()
     predictions = []
     for now in zip(speeds, cpu, memory, strict=True):

@@ -1,4 +1,4 @@
-"""`arima`: fitted by statsmodels, followed by ourselves."""
+"""`arima`: fitted by statsmodels, updated by Evenstep."""
 
 import re
 import sys

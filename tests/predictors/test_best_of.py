@@ -1,4 +1,4 @@
-"""`best_of`: which candidate it uses, and the figures that it is to reach."""
+"""`best_of`: the candidate that it uses, and the errors that it must not exceed."""
 
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,7 @@ FULL = np.ones(2)
 
 
 class Says:
-    """A predictor that says the same of every worker, and remembers what was said to it."""
+    """A predictor with one answer for all workers that records its observations."""
 
     def __init__(self, speed, num_workers=2):
         self.speed = speed
@@ -116,7 +116,7 @@ def test_state_that_one_candidate_refuses_leaves_the_others_as_they_were():
 
 
 class Trains(Says):
-    """Says what it was last trained to say."""
+    """Predicts the value that it was last trained with."""
 
     def training(self):
         return lambda: self.speed + 1
@@ -144,13 +144,13 @@ def test_no_candidates_are_refused():
         BestOf({})
 
 
-def test_kalman_is_used_where_the_usage_tells_and_another_where_it_does_not():
+def test_kalman_is_used_only_where_the_usage_explains_the_speed():
     rng = np.random.default_rng(0)
     best = make_predictor("best_of", 2)
     assert isinstance(best, BestOf)
     usage = rng.uniform(0.35, 1.0, (300, 2))
     noise = np.exp(0.04 * rng.standard_normal((300, 2)))
-    # The second worker's speed wanders, and c has nothing to do with it.
+    # The second worker's speed wanders independently of c.
     wander = np.exp(np.cumsum(0.03 * rng.standard_normal(300)))
     for cpu, speeds in zip(usage, noise * np.column_stack((usage[:, 0], wander)), strict=True):
         best.observe(60.0 * speeds, cpu, np.full(2, 0.9))

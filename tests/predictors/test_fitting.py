@@ -10,7 +10,7 @@ NETWORK = FeedForward(num_inputs=2, hidden=3)
 
 
 def make_samples(num_workers=3, num_samples=200, noise=0.0, seed=0):
-    """Return what networks of the same form say, with noise, and those networks."""
+    """Return noisy outputs of random networks of the same form, and those networks."""
     rng = np.random.default_rng(seed)
     truth = np.array([NETWORK.init(rng) for _ in range(num_workers)]) / 2
     inputs = rng.uniform(-1, 1, (num_workers, num_samples, 2))
@@ -70,7 +70,7 @@ def test_errors_are_those_of_the_parameters_returned_on_the_samples_set_aside():
 def test_samples_set_aside_decide_which_parameters_are_the_best():
     samples, _ = make_samples()
     start = start_of(3)
-    # Whatever is learned from the others, these say that the start was right.
+    # The samples set aside show that the start was right, whatever the others teach.
     targets = np.where(samples.aside, NETWORK.output(start, samples.inputs), samples.targets)
     fitted = fit(
         NETWORK, start, TrainingSamples(samples.inputs, targets, samples.known, samples.aside)

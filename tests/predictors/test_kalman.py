@@ -1,4 +1,4 @@
-"""`kalman`: one step by hand, and what it learns of the driving resources."""
+"""`kalman`: one step by hand, and the learned effect of the driving resources."""
 
 import math
 

@@ -112,7 +112,7 @@ def test_own_network_keeps_of_the_shared_one_what_its_own_samples_do_not_show(se
 
 
 def test_missing_observations_leave_no_gap_in_the_samples():
-    """A worker that has none every other time learns the same as from the others alone."""
+    """A worker without every other observation learns the same as without gaps."""
     whole, gappy = make_narx(4, **QUICK), make_narx(4, **QUICK)
     speeds, cpu, memory = follow_cpu(50, FULL_SPEEDS)
     teach(whole, speeds, cpu, memory)
@@ -149,7 +149,7 @@ def test_results_find_their_workers_after_joins_and_leaves():
     assert_same_state(narx.state(), straight.state())
 
 
-def test_result_of_before_a_restore_is_nobody_s():
+def test_result_of_a_training_before_a_restore_is_ignored():
     narx, other = make_narx(4, **QUICK), taught()
     observe_all(narx, *follow_cpu(60, FULL_SPEEDS))
     result = work_of(narx)()

@@ -1,4 +1,4 @@
-"""`rnn` and `lstm`: what the last two speeds tell, and nothing else."""
+"""`rnn` and `lstm`: predictions from the last two speeds only."""
 
 import numpy as np
 import pytest

@@ -32,11 +32,13 @@ class Training:
         monkeypatch.setattr("evenstep.manager.job_history.time.monotonic", lambda: self.now)
         self._stream = EventStream(clock=lambda: self.now)
         self._logs, self._folder = RunLogs(folder, lambda name: SETTINGS), folder
-        self._news = Notifications()
-        self._news.listen(self._logs.hear)
-        self._news.listen(self._stream.hear)
-        self._news.tell(Notification("created", "j", details={"settings": asdict(SETTINGS)}))
-        self.job = Job("j", SETTINGS, news=self._news)
+        self._notifications = Notifications()
+        self._notifications.listen(self._logs.receive)
+        self._notifications.listen(self._stream.receive)
+        self._notifications.notify(
+            Notification("created", "j", details={"settings": asdict(SETTINGS)})
+        )
+        self.job = Job("j", SETTINGS, notifications=self._notifications)
 
     def join(self, workers, iteration=0):
         for worker in workers:

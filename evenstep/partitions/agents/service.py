@@ -18,8 +18,7 @@ from evenstep.errors import EvenstepError, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import is_token
 from evenstep.manager.buffers import Octets
-from evenstep.manager.client_connection import ClientConnection
-from evenstep.manager.replies import Replies
+from evenstep.manager.client_connection import ClientConnection, Replies
 from evenstep.partitions.agents.agent_calls import AgentCalls
 from evenstep.partitions.agents.process_limits import Bandwidth
 from evenstep.partitions.agents.thrift_messages import (

@@ -1,7 +1,7 @@
 """A data plane for the soak: carries the marks of every worker's plans to all workers.
 
-As a parameter server would, it notices by the connection that a worker is gone, and goes on with
-the others; who comes takes part in the exchange that is open.
+Like a parameter server, it detects by the closed connection that a worker is gone, and continues
+with the others; a new worker takes part in the open exchange.
 """
 
 import json

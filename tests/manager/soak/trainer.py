@@ -27,11 +27,11 @@ from tests.manager.soak.exchange import Member
 from tests.manager.soak.jobs import JOBS, LEASE, TIMEOUT, Loop
 
 STOP = "stop"
-"""File that tells the loops without a data plane to end."""
+"""File that ends the loops without a data plane."""
 
 
 class Worker:
-    """One worker of a job: connects, trains until it is told to stop, and leaves."""
+    """One worker of a job: connects, trains until the soak ends, and leaves."""
 
     def __init__(self, loop: Loop, worker: str, manager: str, port: int, folder: Path) -> None:
         self._loop, self._worker, self._manager, self._port = loop, worker, manager, port
@@ -50,7 +50,7 @@ class Worker:
         client.leave()
 
     def _with_data_plane(self, client: ManagerClient) -> None:
-        """Let the data plane say where the job is, and which plan all use."""
+        """Train at the iteration, and with the plan, that the data plane chooses."""
         with contextlib.closing(Member(self._port, self._loop.job)) as member:
             k, report, last = member.iteration, self._silent(member.iteration), False
             while not last:
@@ -62,7 +62,7 @@ class Worker:
                 k += 1
 
     def _with_agreements(self, client: ManagerClient) -> None:
-        """Go on where this worker, or the job, was, and agree through the manager."""
+        """Continue at the iteration of this worker or its job, and agree through the manager."""
         k = client.iteration
         report = self._silent(k)
         while not self._stop.exists():

@@ -1,4 +1,4 @@
-"""Levels: means that begin anew where the speed has changed."""
+"""Levels: means that restart after a change of the speed."""
 
 import numpy as np
 

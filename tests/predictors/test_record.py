@@ -1,4 +1,4 @@
-"""The ring of observations."""
+"""The history: a ring buffer of observations."""
 
 import numpy as np
 import pytest
