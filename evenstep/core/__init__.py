@@ -1,19 +1,20 @@
-"""The core: records, interfaces, exact split, planner and session. Pure, and numpy only.
+"""Records, interfaces, exact split, planner and session: pure, and numpy only.
 
-All other packages import the records and interfaces from here.
+The records and interfaces that everything else works with are imported from here.
 """
 
 from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, frozen, require
 from evenstep.core.limits import UNLIMITED, Limits, check_feasible
 from evenstep.core.plan import Advice, Decision, Plan
-from evenstep.core.policy import Policy, even_sizes, fits, keep_current, predict_times
+from evenstep.core.policy import Policy, View, even_sizes, fits, keep_current, predict_times
 from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.report import Report, Reports, Usage
+from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.core.trainer import Trainer, TrainInBackground, TrainNow
-from evenstep.core.view import View
 
 __all__ = [
     "Advice",
+    "Arrays",
     "Bools",
     "Decision",
     "Floats",
@@ -36,8 +37,12 @@ __all__ = [
     "check_feasible",
     "even_sizes",
     "fits",
+    "from_arrays",
     "frozen",
+    "inner_arrays",
     "keep_current",
     "predict_times",
+    "remap_rows",
     "require",
+    "to_arrays",
 ]

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from evenstep.core.arrays import Floats, Ints, as_ints
 from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.plan import Decision, Plan
-from evenstep.core.policy import Policy, even_sizes
+from evenstep.core.policy import Policy, View, even_sizes
 from evenstep.core.predictor import Predictor
 from evenstep.core.report import Reports
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.core.speed_model import SpeedModel, no_usage
 from evenstep.core.split import split_proportional
 from evenstep.core.trainer import Trainer
-from evenstep.core.view import View
 from evenstep.errors import (
     InfeasibleLimits,
     InvalidReport,

@@ -9,15 +9,16 @@ or overrule them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
 
-from evenstep.core.arrays import Floats, Ints
+from evenstep.core.arrays import Bools, Floats, Ints
 from evenstep.core.limits import Limits
 from evenstep.core.plan import Decision
+from evenstep.core.report import Reports
 from evenstep.core.split import split_affine
-from evenstep.core.view import View
 
 State = TypeVar("State")
 
@@ -70,3 +71,29 @@ def keep_current(view: View) -> Ints:
 def predict_times(view: View, sizes: Ints) -> Floats:
     """Return x / v: the batch processing times by the predicted speeds."""
     return sizes / view.speeds
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Arrays with one entry per worker; a policy reads them and changes none."""
+
+    reports: Reports
+    """The reports of the workers at this boundary."""
+    current: Ints
+    """The sizes of the newest plan, which stay in use if the policy changes nothing. They are not
+    always the sizes observed, as a plan may take effect some iterations late."""
+    speeds: Floats
+    """v: the speed predicted for the iteration to be planned, in samples per second."""
+    limits: Limits
+
+    @property
+    def total(self) -> int:
+        return int(self.current.sum())
+
+    @property
+    def num_workers(self) -> int:
+        return len(self.current)
+
+    @property
+    def observed(self) -> Bools:
+        return self.reports.observed

@@ -10,9 +10,9 @@ from typing import IO
 
 import numpy as np
 
+from evenstep.core import Arrays, inner_arrays
 from evenstep.core.archive import parse_archive, write_archive
 from evenstep.core.folder_lock import lock_folder
-from evenstep.core.rows import Arrays, inner_arrays
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
 

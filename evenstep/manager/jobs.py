@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO
 
-from evenstep.core.rows import inner_arrays
+from evenstep.core import inner_arrays
 from evenstep.core.short_form import parse_spec
 from evenstep.errors import InvalidSetting, LimitReached, StateFileError, UnknownJob
 from evenstep.manager import job_store

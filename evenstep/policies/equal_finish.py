@@ -23,8 +23,8 @@ from evenstep.core import (
     as_ints,
     fits,
     keep_current,
+    remap_rows,
 )
-from evenstep.core.rows import remap_rows
 from evenstep.core.short_form import require_whole
 from evenstep.core.split import makespan, split_affine
 from evenstep.errors import InfeasibleLimits, InvalidSetting

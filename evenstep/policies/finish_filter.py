@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evenstep.core import Bools, Floats, Ints
-from evenstep.core.rows import remap_rows
+from evenstep.core import Bools, Floats, Ints, remap_rows
 
 _FIRST_LEVEL_ERROR = 0.05
 _FIRST_SLOPE_ERROR = 0.6

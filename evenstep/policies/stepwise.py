@@ -7,8 +7,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core import Advice, Bools, Decision, Floats, Ints, View, fits, keep_current
-from evenstep.core.rows import remap_rows
+from evenstep.core import (
+    Advice,
+    Bools,
+    Decision,
+    Floats,
+    Ints,
+    View,
+    fits,
+    keep_current,
+    remap_rows,
+)
 from evenstep.core.short_form import require_whole
 from evenstep.policies.memory_model import GUARD, MemoryModel
 

@@ -20,8 +20,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Bools, Floats, Ints
-from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core import (
+    Arrays,
+    Bools,
+    Floats,
+    Ints,
+    from_arrays,
+    inner_arrays,
+    remap_rows,
+    to_arrays,
+)
 from evenstep.errors import InvalidSetting
 from evenstep.predictors.record import SPEED, Record, keep_near, outer_arrays
 

@@ -9,8 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Floats, Ints, Predictor, Trainable
-from evenstep.core.rows import Arrays, from_arrays, inner_arrays, to_arrays
+from evenstep.core import (
+    Arrays,
+    Floats,
+    Ints,
+    Predictor,
+    Trainable,
+    from_arrays,
+    inner_arrays,
+    to_arrays,
+)
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.record import outer_arrays
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Floats, Ints, require
-from evenstep.core.rows import Arrays, from_arrays, remap_rows, to_arrays
+from evenstep.core import Arrays, Floats, Ints, from_arrays, remap_rows, require, to_arrays
 from evenstep.errors import StateFileError
 from evenstep.predictors.ema import fill_unseen
 

@@ -19,8 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Bools, Floats, Ints, require
-from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core import (
+    Arrays,
+    Bools,
+    Floats,
+    Ints,
+    from_arrays,
+    inner_arrays,
+    remap_rows,
+    require,
+    to_arrays,
+)
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.record import (
     CPU,

@@ -9,8 +9,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Bools, Floats, Ints, as_floats, require
-from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core import (
+    Arrays,
+    Bools,
+    Floats,
+    Ints,
+    as_floats,
+    from_arrays,
+    inner_arrays,
+    remap_rows,
+    require,
+    to_arrays,
+)
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.ema import Ema
 

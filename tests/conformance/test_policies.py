@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evenstep.core import Decision, Ints, Limits, View, even_sizes
-from evenstep.core.rows import from_arrays, to_arrays
+from evenstep.core import Decision, Ints, Limits, View, even_sizes, from_arrays, to_arrays
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies import POLICIES, WRAPPERS, Policy
 from tests.policies.examples import freeze, view_of

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from evenstep.core.rows import from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core import from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.errors import StateFileError
 
 

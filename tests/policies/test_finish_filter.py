@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from evenstep.core.rows import to_arrays
+from evenstep.core import to_arrays
 from evenstep.policies.finish_filter import FinishFilter
 
 

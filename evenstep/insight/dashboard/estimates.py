@@ -14,8 +14,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Floats, Ints, Limits, as_ints
-from evenstep.core.rows import remap_rows
+from evenstep.core import UNLIMITED, Floats, Ints, Limits, as_ints, remap_rows
 from evenstep.core.split import LARGEST_TOTAL, split_affine
 from evenstep.errors import EvenstepError
 from evenstep.policies.finish_filter import FinishFilter

@@ -15,11 +15,10 @@ import numpy as np
 from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.clusters.cluster import Cluster
-from evenstep.simulator.clusters.conditions import Conditions, Environment
+from evenstep.simulator.clusters.conditions import Conditions, Environment, Swap
 from evenstep.simulator.clusters.curves import Curves, affine, linear
 from evenstep.simulator.clusters.noise import QUIET, Noise, WorkerNoise
 from evenstep.simulator.clusters.scheduled import Change, Scheduled
-from evenstep.simulator.clusters.swap import Swap
 from evenstep.simulator.clusters.tasks import BackgroundTasks, TaskLoad
 
 

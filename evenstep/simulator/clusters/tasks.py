@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import Floats
-from evenstep.simulator.clusters.conditions import Conditions
-from evenstep.simulator.clusters.swap import NO_SWAP, Swap
+from evenstep.simulator.clusters.conditions import NO_SWAP, Conditions, Swap
 
 _CPU_EXPONENT = 0.9
 """Speed falls slightly less than the CPU share."""

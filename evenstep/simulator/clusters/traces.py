@@ -10,7 +10,7 @@ import numpy as np
 
 from evenstep.core import Bools, Floats, Ints, as_floats
 from evenstep.errors import InvalidSetting
-from evenstep.simulator.clusters.swap import NO_SWAP, Swap
+from evenstep.simulator.clusters.conditions import NO_SWAP, Swap
 from evenstep.simulator.clusters.tables import require_rows
 
 UNITS = ("iteration", "second")

@@ -5,9 +5,9 @@ import pytest
 
 from evenstep.core import as_floats
 from evenstep.errors import InvalidSetting
+from evenstep.simulator.clusters.conditions import Swap
 from evenstep.simulator.clusters.noise import QUIET, Noise, WorkerNoise
 from evenstep.simulator.clusters.scheduled import Change, Scheduled
-from evenstep.simulator.clusters.swap import Swap
 from evenstep.simulator.clusters.traces import UNDISTURBED, Trace, Traces
 
 

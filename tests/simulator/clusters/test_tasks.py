@@ -5,9 +5,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from evenstep.simulator.clusters.conditions import Conditions
+from evenstep.simulator.clusters.conditions import Conditions, Swap
 from evenstep.simulator.clusters.scenarios import LOADS
-from evenstep.simulator.clusters.swap import Swap
 from evenstep.simulator.clusters.tasks import BackgroundTasks, TaskLoad
 
 

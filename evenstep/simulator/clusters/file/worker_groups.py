@@ -9,12 +9,12 @@ import numpy as np
 
 from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
+from evenstep.simulator.clusters.conditions import NO_SWAP, Swap
 from evenstep.simulator.clusters.curves import Points, affine, linear, table
 from evenstep.simulator.clusters.file.columns import Columns, read_columns
 from evenstep.simulator.clusters.file.mistakes import show
 from evenstep.simulator.clusters.file.section import Section, check_pair
 from evenstep.simulator.clusters.noise import QUIET, WorkerNoise
-from evenstep.simulator.clusters.swap import NO_SWAP, Swap
 from evenstep.simulator.clusters.tables import InvalidRow
 from evenstep.simulator.clusters.traces import UNDISTURBED, UNITS, Trace
 
