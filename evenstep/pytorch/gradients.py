@@ -3,8 +3,9 @@
 Hooks on the model observe its passes. The last bucket of gradients ends the iteration of the loop,
 and carries the report of this worker.
 
-DDP calls no communication hook for them. So a forward pass under `no_sync` registers a hook for the
-first gradient of the backward pass that may follow, and that hook registers one for its end.
+Backward passes under `no_sync` keep their gradients, and DDP calls no communication hook for them.
+So a forward pass under `no_sync` registers a hook for the first gradient of the backward pass that
+may follow, and that hook registers one for its end.
 """
 
 from __future__ import annotations

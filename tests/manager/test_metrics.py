@@ -60,16 +60,15 @@ def test_refused_requests_and_lost_leases_are_counted(manager, job):
     def count(name, *labels):
         return figures(manager.get("/metrics")[1]).get((name, *labels), 0)
 
-    taken, lost = (
-        count("evenstep_refused_requests_total", "NAME_TAKEN"),
-        count("evenstep_leases_lost_total"),
-    )
+    taken = count("evenstep_refused_requests_total", "NAME_TAKEN")
     client = manager.connect(job, "a", workers=1, total=8, lease=0.5)
     with pytest.raises(Exception, match="is already connected"):
         manager.connect(job, "a", lease=0.5)
     assert count("evenstep_refused_requests_total", "NAME_TAKEN") == taken + 1
+    # Leases of other jobs of this manager may end meanwhile, too.
+    lost = count("evenstep_leases_lost_total")
     client.close()
-    until(lambda: count("evenstep_leases_lost_total") == lost + 1, "the end of the lease")
+    until(lambda: count("evenstep_leases_lost_total") > lost, "the end of the lease")
 
 
 def test_openmetrics_is_given_to_who_asks_and_nonsense_is_harmless(manager):

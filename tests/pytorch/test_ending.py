@@ -89,6 +89,8 @@ def build_and_drop():
         F.cross_entropy(extra(samples), labels).backward()
         F.cross_entropy(model(samples), labels).backward()
     balancer.close()
+    # The threads of the process group release what they were given a moment later.
+    assert balancer._collective.inflight.wait(patience=20)
     gone = [weakref.ref(model), weakref.ref(extra)]
     del model, extra, balancer
     gc.collect()
