@@ -43,12 +43,14 @@ def test_ten_lines_of_any_loop_are_those_of_the_example():
     assert [line for line in used if line in lines] == lines
 
 
-def run_on_two_workers(example, *arguments):
+def run_on_two_workers(example, *arguments, tries=1):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
         [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example, *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=170,
     )  # fmt: skip
+    if done.returncode and "SIGABRT" in done.stderr and tries > 1:
+        return run_on_two_workers(example, *arguments, tries=tries - 1)
     assert done.returncode == 0, done.stderr
     return done
 
@@ -58,7 +60,9 @@ def run_on_two_workers(example, *arguments):
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("example", [STOCK, BALANCED])
 def test_example_learns_to_read_digits(example):
-    done = run_on_two_workers(example)
+    # A stock script may abort at exit when gloo's threads are late, a known trap of PyTorch. A
+    # balanced one must not: Evenstep waits for them.
+    done = run_on_two_workers(example, tries=3 if example == STOCK else 1)
     [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", done.stdout, re.MULTILINE)
     assert float(accuracy) > 90
 

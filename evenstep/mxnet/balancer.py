@@ -22,7 +22,7 @@ from evenstep.mxnet.transfer_timer import TransferTimer
 from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.epochs import DealingOptions
 from evenstep.training.loop_setup import make_loop
-from evenstep.training.settings import Options
+from evenstep.training.settings import Options, check_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -48,6 +48,7 @@ class Balancer(BalancerBase):
         min_trainable: int = 1,
         **options: Unpack[Options],
     ) -> None:
+        check_names(options, Options.__optional_keys__)
         check_reduction(reduction)
         store = mx.kvstore.create(kvstore) if isinstance(kvstore, str) else kvstore
         check_store(store)

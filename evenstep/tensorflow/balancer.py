@@ -20,7 +20,7 @@ from evenstep.tensorflow.update import Update, wait_for
 from evenstep.training.epochs import DealingOptions
 from evenstep.training.loop import Loop
 from evenstep.training.loop_setup import make_loop
-from evenstep.training.settings import Options
+from evenstep.training.settings import Options, check_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -82,9 +82,12 @@ def loop_of(
     strategy: tf.distribute.Strategy, total: int, min_trainable: int, options: Options
 ) -> tuple[Loop, DeviceMemory | None]:
     """Return the loop of this worker of a strategy, and the memory of its device if it is a GPU."""
+    check_names(options, Options.__optional_keys__)
+    # First, as it refuses strategies that have no such devices.
+    collective = StrategyCollective(strategy)
     device = device_kind(strategy.extended.worker_devices[0])
     loop = make_loop(
-        StrategyCollective(strategy),
+        collective,
         total,
         framework="tensorflow",
         device=device,

@@ -16,7 +16,7 @@ from evenstep.tensorflow.update import wait_for
 from evenstep.tensorflow.vectors import VectorLayout
 from evenstep.training.epochs import DealingOptions
 from evenstep.training.loop_setup import make_loop
-from evenstep.training.settings import Options
+from evenstep.training.settings import Options, check_names
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -43,6 +43,7 @@ class ServerBalancer(BalancerBase):
         min_trainable: int = 1,
         **options: Unpack[Options],
     ) -> None:
+        check_names(options, Options.__optional_keys__)
         self._layout = VectorLayout(variables)
         self._server = ServerConnection(address, token, worker, patience)
         self._loop = make_loop(

@@ -277,6 +277,9 @@ def test_what_would_train_on_something_else_is_refused():
         balancer.kvstore.init(FIRST_ROWS, mx.nd.ones(1))
     with pytest.raises(InvalidSetting, match=r"reduction .*sum, mean, got 'max'"):
         local(reduction="max")
+    # What only an adapter may say to the loop is no setting of a balancer.
+    with pytest.raises(InvalidSetting, match="got 'straggler'"):
+        local(straggler="bench")
     with pytest.raises(InvalidSetting, match=r"mx\.kvstore\.create.* got WeightedStore"):
         Balancer(balancer.kvstore, 16)
     with pytest.raises(InvalidSetting, match=r"as many samples, got {'data': 3, 'softmax_label'"):

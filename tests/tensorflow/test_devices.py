@@ -77,3 +77,9 @@ def test_an_asynchronous_strategy_is_refused():
     strategy = object.__new__(tf.distribute.ParameterServerStrategy)
     with pytest.raises(InvalidSetting, match=r"\bsynchronous, got ParameterServerStrategy"):
         Balancer(strategy, 64)
+
+
+@pytest.mark.parametrize("name", ["straggler", "lag", "micro_batches", "nonsense"])
+def test_what_is_no_setting_is_refused(name):
+    with pytest.raises(InvalidSetting, match=f"got '{name}'"):
+        Balancer(tf.distribute.OneDeviceStrategy("cpu:0"), 64, **{name: 1})  # type: ignore[arg-type]

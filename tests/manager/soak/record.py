@@ -48,16 +48,19 @@ class Record:
         """Return, for every iteration in which not all applied the same, what they applied."""
         return [its for its in self._iterations() if len({(a.number, a.sizes) for a in its}) > 1]
 
-    def disagreements_since(self, kills: list[float]) -> list[list[Applied]]:
-        """Return the disagreements after a kill of the manager and before the next agreement."""
+    def disagreements_since(self, kills: list[tuple[float, float]]) -> list[list[Applied]]:
+        """Return the disagreements after a kill of the manager and before the next agreement.
+
+        A kill has the moments before and after it: it takes effect somewhere between them.
+        """
         common = [
             min(a.time for a in its) for its in self._iterations() if all(a.asked for a in its)
         ]
         found = []
         for its in self.disagreements():
             last = max(a.time for a in its)
-            kill = max((kill for kill in kills if kill < last), default=None)
-            if kill is not None and not any(kill < when < last for when in common):
+            killed = max((after for before, after in kills if before < last), default=None)
+            if killed is not None and not any(killed < when < last for when in common):
                 found.append(its)
         return found
 

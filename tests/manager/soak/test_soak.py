@@ -20,7 +20,8 @@ from tests.manager.soak.jobs import JOBS, TRAINERS
 from tests.manager.soak.record import Applied, Record, newest_iteration, read
 from tests.manager.soak.trainer import STOP
 
-Kill = tuple[float, list[str]]
+Kill = tuple[float, float, list[str]]
+"""The moments before and after it, and the victims."""
 """When something was killed, and what."""
 
 ROOT = Path(__file__).parents[3]
@@ -84,7 +85,7 @@ def test_one_plan_per_iteration_and_progress_whatever_is_killed(tmp_path, capsys
         print(_summary(records, kills))
     for record in records:
         assert record.wrong_totals() == []
-        assert _went_on(record, [when for when, _ in kills])
+        assert _went_on(record, [after for _, after, _ in kills])
         assert record.disagreements() == _allowed(record, kills)
     _nothing_is_left(manager, state)
 
@@ -98,11 +99,12 @@ def _disturb(manager, trainers: Trainers, folder: Path) -> list[Kill]:
         time.sleep(rng.uniform(0.0, 2.0))
         victims = rng.choice(AT_ONCE)
         names = rng.sample(sorted(trainers.processes), victims.count("trainer"))
+        began = time.monotonic()
         for name in names:
             trainers.kill(name)
         if "manager" in victims:
             manager.kill()
-        kills.append((time.monotonic(), victims))
+        kills.append((began, time.monotonic(), victims))
         before = [newest_iteration(loop, folder) for loop in JOBS]
         if "manager" in victims:
             time.sleep(rng.uniform(0.0, 0.5))
@@ -136,11 +138,13 @@ def _allowed(record: Record, kills: list[Kill]) -> list[list[Applied]]:
     """Return the disagreements that cannot be avoided: none where there is a data plane."""
     if record.loop.data_plane:
         return []
-    return record.disagreements_since([when for when, victims in kills if "manager" in victims])
+    return record.disagreements_since(
+        [(before, after) for before, after, victims in kills if "manager" in victims]
+    )
 
 
 def _summary(records: list[Record], kills: list[Kill]) -> str:
-    victims = [victim for _, together in kills for victim in together]
+    victims = [victim for *_, together in kills for victim in together]
     head = (
         f"\nsoak: {TRAINERS} trainers of 4 workers each, {victims.count('trainer')} kills of them "
         f"and {victims.count('manager')} of the manager, at {len(kills)} moments"
