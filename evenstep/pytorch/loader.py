@@ -28,6 +28,9 @@ from evenstep.training.loop import Loop
 class BalancedLoader(ThroughEpochs):
     """Iterates over the batches of one worker; made by `Balancer.loader`."""
 
+    _is_accelerate_prepared = True
+    """Makes `accelerator.prepare_data_loader` of Hugging Face return the loader as it is."""
+
     def __init__(
         self,
         loop: Loop,

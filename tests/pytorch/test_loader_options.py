@@ -20,7 +20,9 @@ from torch.utils.data import (
 )
 
 from evenstep.errors import InvalidSetting
+from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import options_of
+from evenstep.pytorch.local_loader import LocalLoader
 from tests.pytorch.setup import Indices
 
 DATA = Indices(65)
@@ -168,3 +170,9 @@ class Stream(IterableDataset[int]):
 def test_loaders_that_cannot_be_taken_are_refused(loader, got):
     with pytest.raises(InvalidSetting, match=got):
         options(loader)
+
+
+@pytest.mark.parametrize("kind", [BalancedLoader, LocalLoader])
+def test_loaders_have_the_mark_with_which_accelerate_leaves_them_alone(kind):
+    # Accelerate is not installed here; it reads this attribute before any other.
+    assert getattr(kind, "_is_accelerate_prepared", False) is True
