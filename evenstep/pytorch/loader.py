@@ -19,7 +19,7 @@ from evenstep.pytorch.collective import ProcessGroupCollective
 from evenstep.pytorch.counting import Counts, check_policy
 from evenstep.pytorch.fetching import Key, Packing, Samples
 from evenstep.pytorch.loader_options import LoaderOptions, check_loading, options_of
-from evenstep.pytorch.order import Order
+from evenstep.pytorch.order import Order, count_samples
 from evenstep.pytorch.prefetching import Ahead, Dealing, Fetched, UnderWay, keys_of
 from evenstep.training.epochs import LENGTH, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop
@@ -205,6 +205,7 @@ def make_loader(
         # Before its checks: a worker that raised alone would leave the others waiting.
         batch_size = getattr(source.batch_sampler, "batch_size", None)
         loop.agree({"batch size of the DataLoader": batch_size})
-        given = options_of(source, loop.total, loop.num_workers, options)
+        num_samples = count_samples(source.dataset)
+        given = options_of(source, num_samples, loop.total, loop.num_workers, options)
         source = source.dataset
     return BalancedLoader(loop, collective, ended, source, **given)

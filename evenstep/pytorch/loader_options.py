@@ -16,7 +16,6 @@ from torch.utils.data import (
 )
 
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.order import count_samples
 
 if TYPE_CHECKING:
     from evenstep.partitions import MigrationRule
@@ -83,13 +82,13 @@ _OF_PROCESSES = ("prefetch_factor", "persistent_workers", "timeout", "multiproce
 
 
 def options_of(
-    loader: DataLoader[Any], total: int, num_replicas: int, given: LoaderOptions
+    loader: DataLoader[Any], num_samples: int, total: int, num_replicas: int, given: LoaderOptions
 ) -> dict[str, Any]:
     """Return the options of a DataLoader, overridden by those that are given.
 
-    Its batches on `num_replicas` workers must have `total` samples together.
+    Its data set has `num_samples`; its batches on `num_replicas` workers must have `total` samples
+    together.
     """
-    num_samples = count_samples(loader.dataset)
     batches = _batches_of(loader)
     if batches.batch_size * num_replicas != total:
         raise InvalidSetting(

@@ -17,6 +17,7 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
+    IterableDataset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
@@ -102,6 +103,23 @@ def test_batch_size_of_a_data_loader_that_is_not_that_of_the_balancer_is_refused
     for failure in workers.failures(existing, num_workers=0, batch_size=5):
         assert failure.kind == "InvalidSetting"
         assert "got 5 on worker 0 and 6 on worker 1" in failure.message
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self):
+        return iter(range(60))
+
+
+def stream_in_a_data_loader(batch_size):
+    with balanced(TOTAL) as balancer:
+        balancer.loader(DataLoader(Stream(), batch_size))
+
+
+@pytest.mark.parametrize("batch_size", [TOTAL // 2, None])
+def test_stream_in_a_data_loader_is_refused(workers, batch_size):
+    for failure in workers.failures(stream_in_a_data_loader, batch_size=batch_size):
+        assert failure.kind == "InvalidSetting"
+        assert "got Stream" in failure.message
 
 
 def test_order_without_shuffling_is_that_of_the_data_set(workers):

@@ -23,6 +23,7 @@ from evenstep.errors import InvalidSetting
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import options_of
 from evenstep.pytorch.local_loader import LocalLoader
+from evenstep.pytorch.order import count_samples
 from tests.pytorch.setup import Indices
 
 DATA = Indices(65)
@@ -35,7 +36,8 @@ LOADING = {
 
 
 def options(loader: DataLoader[Any], **given: Any) -> dict[str, Any]:
-    return options_of(loader, BATCH * WORKERS, WORKERS, given)  # type: ignore[arg-type]
+    num_samples = count_samples(loader.dataset)
+    return options_of(loader, num_samples, BATCH * WORKERS, WORKERS, given)  # type: ignore[arg-type]
 
 
 def order_of(loader: DataLoader[Any], **given: Any) -> dict[str, Any]:
