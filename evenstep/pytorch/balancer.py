@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from evenstep.pytorch.compatibility import without_compiler
 from evenstep.pytorch.ddp_loop import make_ddp_loop
 from evenstep.pytorch.exchange import UserHook
 from evenstep.pytorch.gradients import Gradients
-from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.loader_options import LoaderOptions, LocalLoaderOptions
 from evenstep.pytorch.local_loader import LocalLoader, make_local_loader
 from evenstep.pytorch.loss_weights import as_number
@@ -65,16 +65,17 @@ class Balancer(BalancerBase):
         """The smallest batch size that a plan may give to a worker."""
         return self._loop.minimum
 
-    def loader(self, dataset: Dataset[Any], **options: Unpack[LoaderOptions]) -> BalancedLoader:
+    def loader(
+        self, dataset: Dataset[Any] | DataLoader[Any], **options: Unpack[LoaderOptions]
+    ) -> BalancedLoader:
         """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
         Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `counts`, `collate_fn`,
-        `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
-        a loader that only one of them uses.
+        `num_workers`, and the other settings of a DataLoader. An existing DataLoader in place of
+        the data set provides those that are left out. All workers must call it, also for a loader
+        that only one of them uses.
         """
-        return BalancedLoader(
-            self._loop, self._collective, self.average_buffers, dataset, **options
-        )
+        return make_loader(self._loop, self._collective, self.average_buffers, dataset, options)
 
     def local_loader(self, partition: Any, **options: Unpack[LocalLoaderOptions]) -> LocalLoader:
         """Return a loader of this worker's own samples: a partition, its folder, or a data set.

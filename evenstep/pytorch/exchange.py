@@ -5,6 +5,7 @@ which gives the gradient of the joined batch. The last bucket of an iteration al
 reports of the workers, so that they need no second barrier. If a hook of the user does the
 all-reduce, or the dtype of the bucket cannot hold reports, they have a small all-reduce of their
 own. If losses were weighed by counts, the counts travel with the reports, and replace x as weights.
+So does a mark of each worker whether its gradients were finite.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
+from evenstep.core import Bools
+from evenstep.pytorch.finite import MARK_WIDTH, FiniteCheck
 from evenstep.pytorch.inflight import InflightTensors
 from evenstep.pytorch.loss_weights import COUNT_WIDTH, LossWeights, check_slots
 from evenstep.training.iteration import Share
@@ -30,7 +33,9 @@ UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.
 _CARRIERS = (torch.float32, torch.float64)
 
 Rows = NDArray[np.float32]
-Arrived = Callable[[Callable[[], Rows]], None]
+Read = Callable[[], tuple[Rows, Bools]]
+"""Returns the rows of all workers, and whether the gradients of each were finite."""
+Arrived = Callable[[Read], None]
 """Called when the rows of all workers have arrived, with a function that reads them."""
 
 
@@ -49,6 +54,7 @@ class GradientExchange:
         share: Callable[[], Share],
         ready: Callable[[], tuple[Row, Arrived] | None],
         inflight: InflightTensors,
+        finite: FiniteCheck,
         user_hook: UserHook | None = None,
         width: int = WIDTH,
     ) -> None:
@@ -59,6 +65,7 @@ class GradientExchange:
         self.share = share
         self._ready = ready
         self._inflight = inflight
+        self.finite = finite
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._width = width
@@ -76,12 +83,14 @@ class GradientExchange:
         self, bucket: GradBucket, last: tuple[Row, Arrived] | None
     ) -> torch.futures.Future[torch.Tensor]:
         """Sum the weighted gradients of one bucket; with the last one, gather the rows."""
+        buffer, weight = bucket.buffer(), self._weight()
+        if weight:
+            self.finite.add(buffer)
         if self._user_hook is not None:
-            return self._with_user_hook(self._user_hook, bucket, last)
-        buffer = bucket.buffer()
+            return self._with_user_hook(self._user_hook, bucket, weight, last)
         if last is not None and buffer.dtype in _CARRIERS:
-            return self._carry(buffer, *last)
-        summed = self._sum(self._weigh(buffer, self._weight()), lambda: buffer)
+            return self._carry(buffer, weight, *last)
+        summed = self._sum(self._weigh(buffer, weight), lambda: buffer)
         return summed if last is None else self._with_rows(summed, buffer.device, *last)
 
     def _arrive(self, rows: torch.Tensor, arrived: Arrived) -> None:
@@ -94,12 +103,12 @@ class GradientExchange:
             copied = torch.cuda.Event()
             copied.record()
 
-        def read() -> Rows:
+        def read() -> tuple[Rows, Bools]:
             if copied is not None:
                 copied.synchronize()
             everything: Rows = self._rows(copy).to(torch.float32).numpy()
-            check_slots(everything[:, self._width :])
-            return everything[:, : self._width]
+            check_slots(everything[:, self._width : -MARK_WIDTH])
+            return everything[:, : self._width], np.isfinite(everything[:, -1])
 
         arrived(read)
 
@@ -143,12 +152,11 @@ class GradientExchange:
         return future.then(self._inflight.watch(arrived))
 
     def _carry(
-        self, buffer: torch.Tensor, row: Row, arrived: Arrived
+        self, buffer: torch.Tensor, weight: float, row: Row, arrived: Arrived
     ) -> torch.futures.Future[torch.Tensor]:
         """Weigh the gradients into a tensor with space for the rows at its end."""
         length = buffer.numel()
         carrier = self._carrier_for(buffer)
-        weight = self._weight()
         if weight:
             torch.mul(buffer, weight, out=carrier[:length])
         else:
@@ -162,11 +170,15 @@ class GradientExchange:
         return self._sum(carrier, split)
 
     def _with_user_hook(
-        self, user_hook: UserHook, bucket: GradBucket, last: tuple[Row, Arrived] | None
+        self,
+        user_hook: UserHook,
+        bucket: GradBucket,
+        weight: float,
+        last: tuple[Row, Arrived] | None,
     ) -> torch.futures.Future[torch.Tensor]:
         """Weigh the gradients by ``n x_i / X``, and let the hook of the user average them."""
         state, hook = user_hook
-        self._weigh(bucket.buffer(), self._num_workers * self._weight())
+        self._weigh(bucket.buffer(), self._num_workers * weight)
         exchanged = hook(state, bucket)
         return (
             exchanged if last is None else self._with_rows(exchanged, bucket.buffer().device, *last)
@@ -193,11 +205,13 @@ class GradientExchange:
     def _write(self, row: Row, rows: torch.Tensor) -> None:
         rows.zero_()
         written = np.concatenate((row, self._loss_weights.slot()))
-        self._rows(rows)[self._worker] = torch.from_numpy(written)
+        mine = self._rows(rows)[self._worker]
+        mine[:-MARK_WIDTH] = torch.from_numpy(written)
+        self.finite.write(mine[-1])
 
     def _newest_counts(self) -> torch.Tensor:
         """Return the counts of all workers, on the device of the gradients."""
-        return self._rows(self._newest)[:, self._width :]
+        return self._rows(self._newest)[:, self._width : -MARK_WIDTH]
 
     def _rows(self, rows: torch.Tensor) -> torch.Tensor:
         """Return the rows as a matrix."""
@@ -205,8 +219,8 @@ class GradientExchange:
 
     @property
     def _full_width(self) -> int:
-        """Numbers exchanged per worker: its row, and its counts."""
-        return self._width + COUNT_WIDTH
+        """Numbers exchanged per worker: its row, its counts, and its mark."""
+        return self._width + COUNT_WIDTH + MARK_WIDTH
 
     def _carrier_for(self, buffer: torch.Tensor) -> torch.Tensor:
         """Return a tensor for the bucket and the rows; DDP rebuilds buckets once at the start."""

@@ -54,8 +54,9 @@ class ExtraModel:
         self.model = model
         self._timer = timer
         self._exchange = GradientExchange(
-            model.process_group, LossWeights(1), exchange.share, self._ready, inflight, comm_hook
-        )
+            model.process_group, LossWeights(1), exchange.share, self._ready, inflight,
+            exchange.finite, comm_hook,
+        )  # fmt: skip
         stop_broadcasting(model)
         register(model, self)
 

@@ -26,12 +26,13 @@ from evenstep.pytorch.batch_limit import BatchLimit, peak_memory
 from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.comm_hook import register
 from evenstep.pytorch.compatibility import mark_batches, without_compiler
-from evenstep.pytorch.exchange import Arrived, GradientExchange, UserHook
+from evenstep.pytorch.exchange import Arrived, GradientExchange, Read, Rows, UserHook
 from evenstep.pytorch.extra_models import ExtraModels
+from evenstep.pytorch.finite import FiniteCheck
 from evenstep.pytorch.inflight import InflightTensors
 from evenstep.pytorch.loss_weights import LossWeights, as_count
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
-from evenstep.training.iteration import Iteration
+from evenstep.training.iteration import FinishedIteration, Iteration
 from evenstep.training.loop import Loop
 from evenstep.training.report_rows import Row
 
@@ -55,9 +56,10 @@ class Gradients:
         self._micro_batches = MicroBatches(
             model, self._limit, self._loss_weights, loop.settings.micro_batches, loop.timer.spoil
         )
+        self._finite = FiniteCheck(loop.worker, loop.workers, loop.note)
         self._exchange = GradientExchange(
             model.process_group, self._loss_weights, lambda: loop.share, self._ready, inflight,
-            comm_hook, loop.row_width,
+            self._finite, comm_hook, loop.row_width,
         )  # fmt: skip
         self._accumulation = AccumulationWatch(model, lambda: loop.now, self._on_accumulated)
         self._extra_models = ExtraModels(model, self._exchange, loop.timer, inflight)
@@ -133,7 +135,13 @@ class Gradients:
         loop = self._loop
         done = loop.stop()
         loop.cap, used = self._micro_batches.readings(loop.now.is_guarded, loop.now.batch.samples)
-        return loop.report(used), partial(loop.arrive, done)
+        return loop.report(used), lambda read: loop.arrive(done, partial(self._read, done, read))
+
+    def _read(self, done: FinishedIteration, read: Read) -> Rows:
+        """Return the rows about an iteration, whose gradients may not have been finite."""
+        rows, is_finite = read()
+        self._finite.see(done.iteration, is_finite)
+        return rows
 
     def _on_accumulated(self) -> None:
         """Accumulate the gradients of a backward pass under no_sync."""

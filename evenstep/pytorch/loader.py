@@ -18,8 +18,8 @@ from torch.utils.data._utils.pin_memory import pin_memory as pin
 from evenstep.pytorch.collective import ProcessGroupCollective
 from evenstep.pytorch.counting import Counts, check_policy
 from evenstep.pytorch.fetching import Key, Packing, Samples
-from evenstep.pytorch.loader_options import check_loading
-from evenstep.pytorch.order import Order
+from evenstep.pytorch.loader_options import LoaderOptions, check_loading, options_of
+from evenstep.pytorch.order import Order, count_samples
 from evenstep.pytorch.prefetching import Ahead, Dealing, Fetched, UnderWay, keys_of
 from evenstep.training.epochs import LENGTH, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop
@@ -27,6 +27,9 @@ from evenstep.training.loop import Loop
 
 class BalancedLoader(ThroughEpochs):
     """Iterates over the batches of one worker; made by `Balancer.loader`."""
+
+    _is_accelerate_prepared = True
+    """Makes `accelerator.prepare_data_loader` of Hugging Face return the loader as it is."""
 
     def __init__(
         self,
@@ -184,3 +187,25 @@ class BalancedLoader(ThroughEpochs):
             extra = self._packing.pack(self._samples.__getitems__(missing))
             have |= zip(missing, self._packing.pick(extra, len(missing)), strict=True)
         return self._packing.collate([have[key] for key in keys])
+
+
+def make_loader(
+    loop: Loop,
+    collective: ProcessGroupCollective,
+    ended: Callable[[], None],
+    source: Dataset[Any] | DataLoader[Any],
+    options: LoaderOptions,
+) -> BalancedLoader:
+    """Return the loader of a data set, or one in place of a DataLoader; all workers must call it.
+
+    `ended` is called at the end of each epoch that was used for training.
+    """
+    given: Mapping[str, Any] = options
+    if isinstance(source, DataLoader):
+        # Before its checks: a worker that raised alone would leave the others waiting.
+        batch_size = getattr(source.batch_sampler, "batch_size", None)
+        loop.agree({"batch size of the DataLoader": batch_size})
+        num_samples = count_samples(source.dataset)
+        given = options_of(source, num_samples, loop.total, loop.num_workers, options)
+        source = source.dataset
+    return BalancedLoader(loop, collective, ended, source, **given)

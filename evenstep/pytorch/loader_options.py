@@ -1,4 +1,4 @@
-"""The options of loaders: those of a DataLoader, and our own."""
+"""The options of loaders: those of a DataLoader, also of an existing one, and our own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from numpy.typing import ArrayLike
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+)
 
 from evenstep.errors import InvalidSetting
 
@@ -68,3 +75,83 @@ def check_loading(settings: Mapping[str, Any]) -> None:
             )
     if not settings.get("in_order", True):
         raise InvalidSetting("in_order must be True: every worker's iterations have an order")
+
+
+_OF_PROCESSES = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+"""Options of a DataLoader that only loading processes have."""
+
+
+def options_of(
+    loader: DataLoader[Any], num_samples: int, total: int, num_replicas: int, given: LoaderOptions
+) -> dict[str, Any]:
+    """Return the options of a DataLoader, overridden by those that are given.
+
+    Its data set has `num_samples`; its batches on `num_replicas` workers must have `total` samples
+    together.
+    """
+    batches = _batches_of(loader)
+    if batches.batch_size * num_replicas != total:
+        raise InvalidSetting(
+            f"the batch size of a DataLoader must be the balancer's total, {total}, divided by the "
+            f"number of workers, {num_replicas}, got {batches.batch_size}"
+        )
+    options: dict[str, Any] = {
+        name: getattr(loader, name)
+        for name in LoadingOptions.__optional_keys__ if hasattr(loader, name)
+    }  # fmt: skip
+    if given.get("num_workers", loader.num_workers) == 0:
+        for name in _OF_PROCESSES:
+            options.pop(name, None)
+    options |= _dealing_of(batches, num_samples, num_replicas)
+    if "shuffle" not in given and "sampler" not in given:
+        options |= _order_of(batches.sampler, num_samples, num_replicas)
+    return {**options, **given}
+
+
+def _batches_of(loader: DataLoader[Any]) -> BatchSampler:
+    """Return the BatchSampler of a DataLoader; raise InvalidSetting for one of the user's own."""
+    batches = loader.batch_sampler
+    # A subclass may compose batches by rules of its own.
+    if type(batches) is not BatchSampler:
+        got = "batch_size=None" if batches is None else f"a {type(batches).__name__}"
+        raise InvalidSetting(
+            "the batches of a DataLoader must be those of torch's BatchSampler, as their sizes are "
+            f"planned, got {got}: pass loader.dataset, and what orders it as sampler="
+        )
+    return batches
+
+
+def _dealing_of(batches: BatchSampler, num_samples: int, num_replicas: int) -> dict[str, Any]:
+    """Return `drop_last`, and `seed` if it is known."""
+    sampler: Any = batches.sampler
+    if isinstance(sampler, DistributedSampler):
+        # It drops only the samples that are too few for one per worker.
+        rest = num_samples % (batches.batch_size * num_replicas)
+        is_dropped = sampler.drop_last and rest < num_replicas
+        return {"drop_last": batches.drop_last or is_dropped, "seed": sampler.seed}
+    generator = sampler.generator if type(sampler) is RandomSampler else None
+    seed = {} if generator is None else {"seed": generator.initial_seed()}
+    return {"drop_last": batches.drop_last, **seed}
+
+
+def _order_of(sampler: Any, num_samples: int, num_replicas: int) -> dict[str, Any]:
+    """Return `shuffle` for the samplers of torch that it describes, and `sampler` for others."""
+    if hasattr(sampler, "num_replicas"):
+        return {"shuffle": _is_shuffled(sampler, num_samples, num_replicas)}
+    if type(sampler) is SequentialSampler and len(sampler) == num_samples:
+        return {"shuffle": False}
+    if type(sampler) is RandomSampler and not sampler.replacement and len(sampler) == num_samples:
+        return {"shuffle": True}
+    return {"sampler": sampler}
+
+
+def _is_shuffled(sampler: Any, num_samples: int, num_replicas: int) -> bool:
+    """Whether a sampler that yields only the samples of its own worker shuffles all of them."""
+    divided = len(getattr(sampler, "dataset", ())), sampler.num_replicas
+    if type(sampler) is not DistributedSampler or divided != (num_samples, num_replicas):
+        raise InvalidSetting(
+            "a sampler of one worker's samples must be a DistributedSampler of the whole data set, "
+            f"{num_samples} samples for {num_replicas} workers, got a {type(sampler).__name__} for "
+            f"{sampler.num_replicas}: pass shuffle=, or as sampler= an order of the whole data set"
+        )
+    return bool(sampler.shuffle)

@@ -48,6 +48,9 @@ class _Begun:
 class LocalLoader:
     """Iterates over batches of this worker's own samples; made by `Balancer.local_loader`."""
 
+    _is_accelerate_prepared = True
+    """Makes `accelerator.prepare_data_loader` of Hugging Face return the loader as it is."""
+
     def __init__(
         self,
         loop: Loop,

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from evenstep.core import Plan
 from evenstep.core.gradient_weight import gradient_weight
@@ -29,7 +29,7 @@ from evenstep.pytorch.calibration import (
     sizes_around,
 )
 from evenstep.pytorch.checks import MARK
-from evenstep.pytorch.loader import BalancedLoader
+from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.loader_options import LoaderOptions
 from evenstep.pytorch.loss_weights import as_number
 from evenstep.pytorch.sharded_loop import Trail, make_sharded_loop
@@ -81,16 +81,17 @@ class ShardedBalancer(BalancerBase):
         """The fitted line of each worker by the last calibration; empty without one."""
         return self._plans.lines
 
-    def loader(self, dataset: Dataset[Any], **options: Unpack[LoaderOptions]) -> BalancedLoader:
+    def loader(
+        self, dataset: Dataset[Any] | DataLoader[Any], **options: Unpack[LoaderOptions]
+    ) -> BalancedLoader:
         """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
         Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
-        `num_workers`, and the other settings of a DataLoader. All workers must call it, also for
-        a loader that only one of them uses.
+        `num_workers`, and the other settings of a DataLoader. An existing DataLoader in place of
+        the data set provides those that are left out. All workers must call it, also for a loader
+        that only one of them uses.
         """
-        return BalancedLoader(
-            self._loop, self._collective, self.average_buffers, dataset, **options
-        )
+        return make_loader(self._loop, self._collective, self.average_buffers, dataset, options)
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
         """Return the loss times ``n x_i / X``; it must be a mean over the last batch.

@@ -100,6 +100,11 @@ class Loop:
         atexit.register(self.close)
 
     @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of all workers."""
+        return self._boundary.workers
+
+    @property
     def plan(self) -> Plan:
         """The plan of the current iteration: batch sizes of all workers."""
         return self.now.plan

@@ -143,7 +143,7 @@ def make_boundary(
     header = source, settings.mode, settings.predictor or "none"
     job = job if coordinator is None else coordinator.job
     recorder = _opened(lambda: make_recorder(log, planner, *header, job), collective)
-    totals = RunTotals(even_sizes(settings.total, planner.limits), recorder)
+    totals = RunTotals(even_sizes(settings.total, planner.limits), recorder, settings.mode)
     if coordinator is None:
         return LocalPlanning(planner, totals)
     cap = None if settings.micro_batches else settings.limit_of(worker, len(members))

@@ -91,8 +91,8 @@ class Recorder:
 class RunTotals:
     """Adds up the reports of all iterations, and records them."""
 
-    def __init__(self, even: Ints, recorder: Recorder | None) -> None:
-        self.summary = Summary(even)
+    def __init__(self, even: Ints, recorder: Recorder | None, mode: str = "balanced") -> None:
+        self.summary = Summary(even, mode)
         self.last_reports: Reports | None = None
         self._recorder = recorder
         self._attribution: Attribution[FinishedIteration] = Attribution()
@@ -172,10 +172,16 @@ _ALL, _EVERY = 20, 5
 
 
 class Summary:
-    """Adds up iteration times: measured, estimated for even sizes, and for proposed sizes."""
+    """Adds up iteration times: measured, estimated for even sizes, and for proposed sizes.
 
-    def __init__(self, even: Ints) -> None:
+    `even` are the sizes of plain BSP. A run with those sizes is not compared with plain BSP.
+    """
+
+    def __init__(self, even: Ints, mode: str = "balanced") -> None:
         self._even = even
+        self._mode = mode
+        self._is_even = True
+        """Whether all plans have had the even sizes."""
         self._filter = FinishFilter.fresh(len(even))
         self._seen = 0
         self._count = 0
@@ -198,6 +204,7 @@ class Summary:
             return
         # An iteration may be the end of an epoch, accumulate batches, or have long samples.
         work = reports.batch_sizes.sum() / plan.sizes.sum()
+        self._is_even &= bool(np.array_equal(plan.sizes, self._even))
         self._actual.add(reports.times)
         self._plain.add(self._filter.times_at(self._even * work))
         sizes = plan.sizes if plan.proposed is None else plan.proposed
@@ -205,18 +212,14 @@ class Summary:
 
     def line(self) -> str:
         """Return the summary in one line."""
-        if self._last is None or not self._actual.time:
+        if self._last is None or not self._actual.count:
             return "evenstep: too few iterations for a summary"
-        if self._last.proposed is not None:
-            saved = 1 - self._proposed.time / self._actual.time
-            sizes = "/".join(map(str, self._last.proposed.tolist()))
-            return (
-                f"evenstep (observe only): with batch sizes {sizes} instead of even ones, "
-                f"iterations would take about {saved:.0%} less time (estimate from fitted lines); "
-                f"{self._actual.waiting:.0%} of the workers' time is spent waiting"
-            )
+        if self._mode == "observe":
+            return f"evenstep (observe only): {self._measured()}; {self._gain(self._last)}"
+        sizes = _joined(self._last.sizes)
+        if self._is_even or self._mode == "off":
+            return f"evenstep: batch sizes {sizes}, as in plain BSP; {self._measured()}"
         saved = 1 - self._actual.time / self._plain.time
-        sizes = "/".join(map(str, self._last.sizes.tolist()))
         gain = (
             f"about {saved:.0%} of the iteration time saved"
             if saved >= 0 else f"iterations about {-saved:.0%} longer than with it"
@@ -227,17 +230,55 @@ class Summary:
             "(estimates from fitted lines)"
         )
 
+    def _measured(self) -> str:
+        """Return what was measured, without any estimate."""
+        return (
+            f"iterations took {_duration(self._actual.mean)} on average, without the exchange of "
+            f"gradients; {self._actual.waiting:.0%} of the workers' time was spent waiting"
+        )
+
+    def _gain(self, last: Plan) -> str:
+        """Return what the sizes that the policy proposed would have gained over even ones."""
+        if last.proposed is None or np.array_equal(last.proposed, last.sizes):
+            return "balancing would keep the even batch sizes"
+        saved = 1 - self._proposed.time / self._actual.time
+        return (
+            f"with batch sizes {_joined(last.proposed)} instead of even ones, iterations would "
+            f"take about {abs(saved):.0%} {'less' if saved >= 0 else 'more'} time, "
+            f"{_duration(self._proposed.mean)} (estimate from fitted lines)"
+        )
+
+
+def _joined(sizes: Ints) -> str:
+    return "/".join(map(str, sizes.tolist()))
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in a fitting unit.
+
+    >>> _duration(0.0421), _duration(1.5)
+    ('42.1 ms', '1.5 s')
+    """
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
 
 class _Tally:
     """The sums of iteration times and of waiting times."""
 
     def __init__(self) -> None:
         self.time = 0.0
+        self.count = 0
         self._worked = 0.0
 
     def add(self, times: Floats) -> None:
         self.time += float(times.max())
+        self.count += 1
         self._worked += float(np.mean(times))
+
+    @property
+    def mean(self) -> float:
+        """The mean iteration time."""
+        return self.time / self.count
 
     @property
     def waiting(self) -> float:

@@ -123,8 +123,12 @@ def test_observing_changes_nothing_and_says_what_would_be_gained(workers):
 
 
 def test_off_is_plain_bsp(workers):
-    for sizes, *_ in workers.run(run_epoch, speeds=[100.0, 300.0], mode="off", policy="stepwise"):
+    run = {"speeds": [100.0, 300.0], "mode": "off", "policy": "stepwise"}
+    for sizes, line, *_ in workers.run(run_epoch, **run):
         assert sizes == [30, 30]
+        # Emulated times: 300 ms on worker 0, and 100 ms on worker 1.
+        assert "300 ms" in line
+        assert [part for part in line.split() if "%" in part] == ["33%"]
 
 
 def test_sizes_keep_to_maximum_minimum_and_granularity(workers):

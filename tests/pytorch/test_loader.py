@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import Dataset, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from evenstep.core.dealing import shuffled
 from tests.pytorch.setup import Indices, balanced, cycle, exchange, net, visited
@@ -66,6 +73,53 @@ def test_iterations_process_the_samples_that_even_does(workers, num_workers):
     # Every iteration has the sizes of its own plan, however deep the prefetching.
     assert sizes_of(balanced_epochs[0]) == [*TABLE, (1, 4)]
     assert sizes_of(balanced_epochs[1]) == [*TABLE[1:], TABLE[0], (4, 1)]
+
+
+def existing(num_workers, batch_size=TOTAL // 2, **given):
+    """Visit two epochs of a DataLoader with a DistributedSampler."""
+    with balanced(TOTAL, policy=cycle(*TABLE)) as balancer:
+        data = Indices(65)
+        stock = DataLoader(
+            data, batch_size + balancer.worker * (batch_size != TOTAL // 2),
+            sampler=DistributedSampler(data, seed=5), num_workers=num_workers,
+            persistent_workers=num_workers > 0,
+        )  # fmt: skip
+        loader = balancer.loader(stock, **given)
+        return [visited(balancer, loader) for _ in range(2)], len(loader)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_existing_data_loader_gives_the_data_set_and_its_settings(workers, num_workers):
+    given: dict[str, Any]
+    for given, seed, whole in (({}, 5, True), ({"seed": 6, "drop_last": True}, 6, False)):
+        results = workers.run(existing, num_workers=num_workers, **given)
+        for epoch in range(2):
+            expected = slices(shuffled(65, seed, epoch).tolist())
+            expected = expected if whole else expected[:-1]
+            assert joined([epochs[epoch] for epochs, _ in results]) == expected
+
+
+def test_batch_size_of_a_data_loader_that_is_not_that_of_the_balancer_is_refused(workers):
+    for failure in workers.failures(existing, num_workers=0, batch_size=5):
+        assert failure.kind == "InvalidSetting"
+        assert "got 5 on worker 0 and 6 on worker 1" in failure.message
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self):
+        return iter(range(60))
+
+
+def stream_in_a_data_loader(batch_size):
+    with balanced(TOTAL) as balancer:
+        balancer.loader(DataLoader(Stream(), batch_size))
+
+
+@pytest.mark.parametrize("batch_size", [TOTAL // 2, None])
+def test_stream_in_a_data_loader_is_refused(workers, batch_size):
+    for failure in workers.failures(stream_in_a_data_loader, batch_size=batch_size):
+        assert failure.kind == "InvalidSetting"
+        assert "got Stream" in failure.message
 
 
 def test_order_without_shuffling_is_that_of_the_data_set(workers):
