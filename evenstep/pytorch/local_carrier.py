@@ -51,7 +51,7 @@ def start_agents(
     """
     agent, problem, cause = None, "", None
     try:
-        # A wrong one would otherwise stop worker 0 alone, when its first migration begins.
+        # A wrong setting would otherwise stop worker 0 alone, when its first migration begins.
         serving.migration((), (), seed)
         agent = AgentProcess(folder, serving)
     except Exception as error:

@@ -210,9 +210,9 @@ class Counting(Alone):
     ],
 )
 def test_wrong_settings_are_an_error_that_all_workers_hear_of(tmp_path, settings, seed, named):
-    collective = Counting()
+    collective, folder = Counting(), Path(make(tmp_path, 3)[0])
     with pytest.raises(EvenstepError, match=f"worker 0 .*{named}"):
-        start_agents(make(tmp_path, 3)[0], Serving(**settings), collective, **seed)
+        start_agents(folder, Serving(**settings), collective, **seed)
     assert collective.calls > 0
 
 

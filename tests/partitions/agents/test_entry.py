@@ -6,6 +6,7 @@ import math
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_what_is_wrong_is_an_error_that_names_it(tmp_path, kind, settings, named
     ],
 )
 def test_numbers_from_json_follow_the_rules_of_the_command_line(kind, name, wrong, right):
-    needed = {"serve": {"folder": "w0"}, "migrate": {"agents": ["127.0.0.1:1"]}}[kind]
+    needed: dict[str, Any] = {"folder": "w0"} if kind == "serve" else {"agents": ["127.0.0.1:1"]}
     for value in right:
         settings = parse_settings([kind, json.dumps(needed | {name: value})])
         assert getattr(settings, name) == value
