@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import TypeVar
@@ -60,6 +61,19 @@ def require_whole(what: str, value: object, least: int = 1) -> None:
         raise InvalidSetting(f"{what} must be an integer, got {value!r}")
     if int(value) < least:
         raise InvalidSetting(f"{what} must be >= {least}, got {value}")
+
+
+def require_positive(what: str, value: object) -> None:
+    """Raise InvalidSetting unless a setting is a plain number that is finite and > 0.
+
+    >>> require_positive("bandwidth", -5.0)
+    Traceback (most recent call last):
+    evenstep.errors.InvalidSetting: bandwidth must be a finite number > 0, got -5.0
+    """
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # Compared so that an integer beyond all floats is refused, and not an OverflowError.
+    if not (number and 0 < value <= sys.float_info.max):  # type: ignore[operator]
+        raise InvalidSetting(f"{what} must be a finite number > 0, got {value!r}")
 
 
 def _parse_value(text: str) -> Value:

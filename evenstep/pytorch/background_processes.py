@@ -10,13 +10,14 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import operator
 import os
 import subprocess
 import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,8 @@ from evenstep.partitions.agents.settings import (
     MigrationSettings,
 )
 from evenstep.partitions.handover.task import MigrationOutcome
+
+StrPath = str | os.PathLike[str]
 
 START = 60.0
 """Seconds within which an agent must listen."""
@@ -48,30 +51,30 @@ class Serving:
     """An address of this machine that all other agents can reach; port 0 is any free port."""
     bandwidth: float | None = BANDWIDTH
     """Bytes of rows a second, each way; None for no limit."""
-    token_file: str | None = None
-    tls_cert: str | None = None
-    tls_key: str | None = None
-    tls_ca: str | None = None
+    token_file: StrPath | None = None
+    tls_cert: StrPath | None = None
+    tls_key: StrPath | None = None
+    tls_ca: StrPath | None = None
     insecure: bool = False
     """Whether addresses other than loopback are allowed without a token and TLS."""
     patience: float = PATIENCE
     """Seconds without any progress after which a migration is cancelled."""
 
     @property
-    def authority(self) -> str | None:
+    def authority(self) -> StrPath | None:
         """The certificates to trust."""
         return self.tls_ca or self.tls_cert
 
     def agent(self, folder: Path) -> AgentSettings:
         """Return the settings of the agent of a partition."""
         return AgentSettings(
-            folder=str(folder),
+            folder=os.fspath(folder),
             listen=self.listen,
             bandwidth=self.bandwidth,
-            token_file=self.token_file,
-            tls_cert=self.tls_cert,
-            tls_key=self.tls_key,
-            tls_ca=self.tls_ca,
+            token_file=_plain(self.token_file),
+            tls_cert=_plain(self.tls_cert),
+            tls_key=_plain(self.tls_key),
+            tls_ca=_plain(self.tls_ca),
             insecure=self.insecure,
         )
 
@@ -84,8 +87,8 @@ class Serving:
             batch_sizes=batch_sizes,
             seed=seed,
             patience=self.patience,
-            token_file=self.token_file,
-            tls_ca=self.authority,
+            token_file=_plain(self.token_file),
+            tls_ca=_plain(self.authority),
         )
 
 
@@ -158,7 +161,8 @@ class _Process:
         with contextlib.ExitStack() as stack:
             self._replies: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
             self._log: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
-            arguments = [kind, json.dumps(asdict(settings))]
+            # A seed may be an integer of numpy, which JSON does not know.
+            arguments = [kind, json.dumps(asdict(settings), default=operator.index)]
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "evenstep.partitions.agents", *arguments],
                 stdin=subprocess.PIPE,
@@ -183,8 +187,7 @@ class _Process:
     def reply(self, kind: str) -> Any:
         """Return a reply of this kind, or None while there is none."""
         whole, _, _ = _content(self._replies).rpartition("\n")
-        replies = (json.loads(line) for line in whole.splitlines())
-        return next((reply[kind] for reply in replies if kind in reply), None)
+        return next((reply[kind] for reply in _json_objects(whole) if kind in reply), None)
 
     @property
     def problem(self) -> str:
@@ -226,6 +229,22 @@ class _Process:
 def _close_pipe(process: weakref.ref[_Process]) -> None:
     if (one := process()) is not None:
         one.close_pipe()
+
+
+def _plain(path: StrPath | None) -> str | None:
+    """Return a path as text, which JSON can hold."""
+    return None if path is None else os.fspath(path)
+
+
+def _json_objects(text: str) -> Iterator[dict[str, Any]]:
+    """Return the JSON objects among the lines; a library may have printed others."""
+    for line in text.splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found
 
 
 def _content(file: IO[bytes]) -> str:

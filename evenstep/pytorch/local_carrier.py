@@ -42,22 +42,25 @@ class AgentCarrier:
 
 
 def start_agents(
-    folder: Path, serving: Serving, collective: Collective
+    folder: Path, serving: Serving, collective: Collective, seed: int = 0
 ) -> tuple[AgentProcess, list[str]]:
     """Start this worker's agent, and return the addresses of all agents; all must call it.
 
-    Hand-overs that an earlier training left open are finished first.
+    Settings of migrations, with their `seed`, are checked as well. An error on one worker is raised
+    on all. Hand-overs that an earlier training left open are finished first.
     """
-    agent, problem = None, ""
+    agent, problem, cause = None, "", None
     try:
+        # A wrong setting would otherwise stop worker 0 alone, when its first migration begins.
+        serving.migration((), (), seed)
         agent = AgentProcess(folder, serving)
-    except (EvenstepError, OSError) as error:
-        problem = str(error)
+    except Exception as error:
+        problem, cause = str(error) or repr(error), error
     try:
         mine = (socket.gethostname(), agent.address if agent else "", problem)
         gathered = gather_values(collective, mine)
         hosts, addresses, problems = map(list, zip(*gathered, strict=True))
-        _raise_first(problems)
+        _raise_first(problems, cause)
         _check_reachable(hosts, addresses)
         _raise_first(
             gather_values(collective, _finish(addresses, serving) if collective.worker == 0 else "")
@@ -70,10 +73,11 @@ def start_agents(
     return agent, addresses
 
 
-def _raise_first(problems: list[str]) -> None:
+def _raise_first(problems: list[str], cause: Exception | None = None) -> None:
     for worker, problem in enumerate(problems):
         if problem:
-            raise EvenstepError(f"samples of worker {worker} cannot migrate: {problem}")
+            text = f"samples of worker {worker} cannot migrate: {problem}"
+            raise EvenstepError(text) from cause
 
 
 def _check_reachable(hosts: list[str], addresses: list[str]) -> None:
@@ -93,8 +97,9 @@ def _finish(addresses: list[str], serving: Serving) -> str:
     from evenstep.partitions.agents.migration_run import remote_agents
 
     try:
-        agents = remote_agents(addresses, serving.token_file, serving.authority)
-        with Migration(agents, min(serving.patience, _PATIENCE)) as manager:
+        settings = serving.migration(addresses, (), seed=0)
+        agents = remote_agents(addresses, settings.token_file, settings.tls_ca)
+        with Migration(agents, min(settings.patience, _PATIENCE)) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
             in_transit = manager.in_transit
     except (EvenstepError, OSError) as error:

@@ -267,12 +267,13 @@ def make_local_loader(
             f"got a rule for {type(source).__name__}"
         )
     serving = serving or Serving()
-    agent, addresses = start_agents(local.folder, serving, collective)
+    seed = loading.get("seed", 0)
+    agent, addresses = start_agents(local.folder, serving, collective, seed)
     try:
         snapshot, all_samples = _read(local, collective)
         carrier = None
         if loop.worker == 0:
-            carrier = AgentCarrier(addresses, serving, loading.get("seed", 0))
+            carrier = AgentCarrier(addresses, serving, seed)
         migration = LocalMigration(rule, all_samples.sizes, all_samples.caps, carrier, agent)
         loader = _together(
             collective,

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.agents.settings import BANDWIDTH, MigrationSettings
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.background_processes import MigrationProcess, Serving
+from evenstep.pytorch.local_carrier import start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import LocalSource
+from evenstep.training.collective import Alone
 from evenstep.training.extra_column import ExtraColumn
 from tests.pytorch_partitions.partitions import make
 
@@ -134,6 +137,83 @@ def test_a_migration_that_cannot_even_begin_has_failed(monkeypatch, tmp_path):
 def test_an_agent_has_the_bandwidth_that_it_was_given(serving, bandwidth, insecure):
     given = serving.agent(Path("w0"))
     assert (given.folder, given.bandwidth, given.insecure) == ("w0", bandwidth, insecure)
+
+
+PATHS = {name: Path(name) for name in ("token_file", "tls_cert", "tls_key", "tls_ca")}
+
+
+@pytest.mark.parametrize("authority", [{}, {"tls_ca": None}])
+def test_paths_of_files_become_plain_text(authority):
+    serving = Serving(**PATHS | authority)
+    agent = serving.agent(Path("w0"))
+    migration = serving.migration(["127.0.0.1:1"], [1], seed=0)
+    trusted = "tls_cert" if authority else "tls_ca"
+    for name in ("token_file", "tls_cert", "tls_key"):
+        assert getattr(agent, name) == name
+    assert agent.tls_ca == (None if authority else "tls_ca")
+    assert (migration.token_file, migration.tls_ca) == ("token_file", trusted)
+
+
+def outcome_of_a_program(monkeypatch, folder, lines, settings):
+    """Return the outcome of a migration whose process writes these lines."""
+    program = folder / "program"
+    program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join(lines) + "\nEND\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    migration = MigrationProcess(settings)
+    try:
+        while (outcome := migration.outcome) is None:
+            time.sleep(0.01)
+    finally:
+        migration.close()
+    return outcome.moved, list(outcome.problems), outcome.is_over
+
+
+OUTCOME = '{"outcome": {"moved": 3, "problems": [], "is_over": true}}'
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("stray", ["of a library", "[1, 2]", "7", "null", "", '{"a": 1}', "{"])
+def test_stray_lines_of_a_migration_are_skipped(monkeypatch, tmp_path, stray):
+    settings = MigrationSettings(["127.0.0.1:1"])
+    found = outcome_of_a_program(monkeypatch, tmp_path, [stray, OUTCOME, stray], settings)
+    assert found == (3, [], True)
+
+
+@pytest.mark.timeout(60)
+def test_a_seed_may_be_an_integer_of_numpy(monkeypatch, tmp_path):
+    seed: Any = np.int64(5)
+    settings = Serving().migration(["127.0.0.1:1"], [1], seed)
+    assert outcome_of_a_program(monkeypatch, tmp_path, [OUTCOME], settings) == (3, [], True)
+
+
+class Counting(Alone):
+    """A worker that counts how often it exchanged values with the others."""
+
+    calls = 0
+
+    def everybody(self, row: Any) -> Any:
+        self.calls += 1
+        return super().everybody(row)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "settings, seed, named",
+    [
+        ({"bandwidth": 0}, {}, "bandwidth"),
+        ({"bandwidth": -5.0}, {}, "bandwidth"),
+        ({"patience": 0.0}, {}, "patience"),
+        ({"token_file": 5}, {}, "PathLike"),
+        ({"listen": {1}}, {}, "set"),
+        ({}, {"seed": -3}, "seed"),
+    ],
+)
+def test_wrong_settings_are_an_error_that_all_workers_hear_of(tmp_path, settings, seed, named):
+    collective, folder = Counting(), Path(make(tmp_path, 3)[0])
+    with pytest.raises(EvenstepError, match=f"worker 0 .*{named}"):
+        start_agents(folder, Serving(**settings), collective, **seed)
+    assert collective.calls > 0
 
 
 def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_path):

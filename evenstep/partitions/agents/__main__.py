@@ -53,6 +53,8 @@ def parse_settings(arguments: Sequence[str]) -> AgentSettings | MigrationSetting
     try:
         kind, settings = arguments
         return kinds[kind](**json.loads(settings))
+    except EvenstepError:
+        raise
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidSetting(
             f"arguments must be serve or migrate, and settings as JSON, got {error}"

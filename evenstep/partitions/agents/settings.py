@@ -1,12 +1,15 @@
 """Settings of agents and migrations, in plain values that can travel to another process as JSON.
 
-Nothing here needs Thrift: the command line and a training check their settings without it.
+Nothing here needs Thrift: the command line and a training check their settings without it. Both
+classes check their numbers by the rules of the command line, as JSON does not pass through it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from evenstep.core.short_form import require_positive, require_whole
 
 DEFAULT_PORT = 7413
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
@@ -41,6 +44,13 @@ class AgentSettings:
     insecure: bool = False
     """Whether addresses other than loopback are allowed without a token and TLS."""
 
+    def __post_init__(self) -> None:
+        if self.bandwidth is not None:
+            require_positive("bandwidth of an agent", self.bandwidth)
+        require_whole("nice of an agent", self.nice, least=0)
+        if self.quota is not None:
+            require_whole("quota of an agent", self.quota)
+
 
 @dataclass(frozen=True)
 class MigrationSettings:
@@ -66,3 +76,10 @@ class MigrationSettings:
     token_file: str | None = None
     tls_ca: str | None = None
     """Certificates to trust; turns TLS on."""
+
+    def __post_init__(self) -> None:
+        require_whole("minimum of a migration", self.minimum)
+        require_whole("seed of a migration", self.seed, least=0)
+        if self.chunk_size is not None:
+            require_whole("chunk_size of a migration", self.chunk_size)
+        require_positive("patience of a migration", self.patience)

@@ -2,12 +2,16 @@
 
 import contextlib
 import json
+import math
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from evenstep.errors import InvalidSetting
+from evenstep.partitions.agents.__main__ import parse_settings
 from evenstep.partitions.store import Partition, verify
 from tests.partitions.agents.agents import PATIENCE
 from tests.partitions.store.folders import NUM_SAMPLES, three_partitions
@@ -79,6 +83,7 @@ def test_a_program_that_is_gone_at_the_start_leaves_no_process(tmp_path):
         ("serve", {"folder": "DIR/none"}, "none"),
         ("serve", {"folder": "DIR/w0", "listen": "192.0.2.1:0"}, "192.0.2.1"),
         ("serve", {"folder": "DIR/w0", "colour": "red"}, "colour"),
+        ("serve", {"folder": "DIR/w0", "bandwidth": 0}, "bandwidth"),
         ("drive", {}, "drive"),
         ("migrate", {"agents": ["127.0.0.1:1"], "patience": 1.0}, "127.0.0.1:1"),
     ],
@@ -90,3 +95,27 @@ def test_what_is_wrong_is_an_error_that_names_it(tmp_path, kind, settings, named
     with run(kind, settings) as process:
         assert named in reply(process)["error"]
         assert process.wait(PATIENCE) == 1
+
+
+@pytest.mark.parametrize(
+    "kind, name, wrong, right",
+    [
+        ("serve", "bandwidth", [0, -5.0, math.nan, math.inf, 10**400, "5e6", True], [50, None]),
+        ("serve", "nice", [-1, 1.5, None], [0, 19]),
+        ("serve", "quota", [0, -1, 2.5], [1, None]),
+        ("migrate", "patience", [0, -1.0, math.nan, math.inf, None, "60"], [1, 0.5]),
+        ("migrate", "minimum", [0, -1, 1.5, None, True], [1, 7]),
+        ("migrate", "seed", [-1, 0.5], [0, 3]),
+        ("migrate", "chunk_size", [0, -1, 1.5], [1, None]),
+    ],
+)
+def test_numbers_from_json_follow_the_rules_of_the_command_line(kind, name, wrong, right):
+    needed: dict[str, Any] = {"folder": "w0"} if kind == "serve" else {"agents": ["127.0.0.1:1"]}
+    for value in right:
+        settings = parse_settings([kind, json.dumps(needed | {name: value})])
+        assert getattr(settings, name) == value
+    for value in wrong:
+        with pytest.raises(InvalidSetting) as raised:
+            parse_settings([kind, json.dumps(needed | {name: value})])
+        assert str(raised.value).startswith(f"{name} of ")
+        assert str(raised.value).endswith(f"got {value!r}")
