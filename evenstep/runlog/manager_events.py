@@ -79,7 +79,7 @@ class JobRecords:
         self.time = float(data["time"])
         kind = data["event"]
         if kind == "created":
-            self._settings = data["settings"]
+            self._settings = dict(data["settings"])
         elif kind in ("begun", "recovered"):
             self._stop()
         elif kind == "moved":

@@ -302,6 +302,37 @@ def test_rows_with_late_times_are_right_when_members_change_and_the_job_goes_bac
     assert len(runs[0]) > 15 and len(runs[1]) > 3
 
 
+def test_late_row_of_the_members_before_is_left_out_once_others_are_announced():
+    job = JobRecords("j")
+    records = [
+        *job.take(plan(0, 0, ["a"], [48])),
+        *job.take(plan(2, 1, ["a", "b"], [24, 24])),
+        *job.take(plan(3, 2, ["a", "b"], [16, 32])),
+        *job.take(iteration(1, ["a", "b"], [48, 0], [0.5, None], 2) | {"boundary": 3}),
+        *job.take(iteration(2, ["a", "b"], [24, 24], [0.5, 0.5], 2) | {"boundary": 4}),
+    ]
+    assert [
+        (record.kind if isinstance(record, Event) else "row", record.iteration)
+        for record in records
+        if not isinstance(record, Header)
+    ] == [("plan", 0), ("join", 2), ("plan", 2), ("plan", 3), ("row", 2)]
+
+
+def test_late_row_of_before_the_job_went_back_is_left_out():
+    job = JobRecords("j")
+    for data in (
+        plan(6, 0, ["a"], [48]),
+        iteration(6, ["a"], [48], [0.5]) | {"boundary": 8},
+        {"event": "moved", "time": 0.0, "job": "j", "iteration": 3},
+    ):
+        job.take(data)
+    records = [
+        *job.take(iteration(7, ["a"], [48], [0.5]) | {"boundary": 3}),
+        *job.take(iteration(3, ["a"], [48], [0.5]) | {"boundary": 5}),
+    ]
+    assert [type(record) for record in records] == [Header, IterationRow]
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"batch_sizes": [24, 24, 24]}, {"plan": None}, {"workers": ["a", "a"]}, {"iteration": "x"}],
@@ -315,6 +346,15 @@ def test_run_begins_with_the_first_good_event_after_a_malformed_one(wrong):
         *job.take(iteration(1, ["a", "b"], [24, 24], [0.5, 0.25])),
     ]
     assert [type(record) for record in records] == [Header, IterationRow]
+
+
+def test_malformed_settings_are_unknown_settings():
+    job = JobRecords("j")
+    with pytest.raises(TypeError):
+        job.take({"event": "created", "time": 0.0, "job": "j", "settings": None})
+    (header, _) = job.take(plan(0, 0, ["a"], [48]))
+    assert isinstance(header, Header)
+    assert (header.total, header.policy) == (48, "unknown")
 
 
 def test_job_after_a_malformed_event_is_watched():
