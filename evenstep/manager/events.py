@@ -175,6 +175,7 @@ def _figures(kind: str, boundary: ClosedBoundary | None) -> dict[str, Any]:
     measured = boundary.measured
     return {
         "iteration": measured.iteration - 1,
+        "boundary": boundary.iteration,
         "workers": workers,
         "batch_sizes": measured.batch_sizes.tolist(),
         "times": _known(measured.times),

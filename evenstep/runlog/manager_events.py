@@ -4,6 +4,9 @@ The manager writes the same run log with `--logs` (manager/run_logs.py). A row n
 the boundary before iteration k made its plan, the boundary after k has the workers' reports. An
 `iteration` event comes from the boundary after it, and names the next plan; the plan in use in k
 was announced earlier, with its workers. Where that event was missed, there is no row of k.
+
+A device that runs ahead is measured late: then the event comes from a later boundary, which it
+names, and the plan and the speeds in it are those of that boundary.
 """
 
 from __future__ import annotations
@@ -17,12 +20,16 @@ from typing import Any
 import numpy as np
 
 from evenstep.core import Floats
+from evenstep.core.attribution import LONGEST_WAIT
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
 from evenstep.runlog.iteration_row import IterationRow
 from evenstep.runlog.parser import Record
 
 Data = Mapping[str, Any]
+
+_MOST_BOUNDARIES = LONGEST_WAIT + 2
+"""From the boundary before an iteration to the last one that can have its times."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class JobRecords:
 
     A manager sends few iterations of a fast job, and never memory, limits, phases or advice. The
     start of an iteration is known if the boundary before it was sent; the predicted speed is the
-    newest one sent.
+    newest one sent before it.
     """
 
     def __init__(self, job: str) -> None:
@@ -57,11 +64,22 @@ class JobRecords:
         self._misses = self._is_stale = True
 
     def take(self, data: Data) -> list[Record]:
-        """Return the records that an event completes."""
+        """Return the records that an event completes.
+
+        Raises an error of any kind if the event is malformed; the next event begins another run.
+        """
+        try:
+            return self._take(data)
+        except Exception:
+            # The records of this event are lost, and a header may be among them.
+            self._stop()
+            raise
+
+    def _take(self, data: Data) -> list[Record]:
         self.time = float(data["time"])
         kind = data["event"]
         if kind == "created":
-            self._settings = data["settings"]
+            self._settings = dict(data["settings"])
         elif kind in ("begun", "recovered"):
             self._stop()
         elif kind == "moved":
@@ -71,7 +89,7 @@ class JobRecords:
         elif kind == "plan":
             return [*self._reach(data, data["iteration"]), *self._plan(data)]
         elif kind == "iteration":
-            return [*self._reach(data, data["iteration"] + 1), *self._iteration(data)]
+            return [*self._reach(data, _boundary_of(data)), *self._iteration(data)]
         return []
 
     def _stop(self) -> None:
@@ -79,13 +97,15 @@ class JobRecords:
         self._workers: list[str] | None = None
         """The order of the arrays; None between two runs."""
         self._began = 0.0
-        self._boundaries: deque[tuple[int, float]] = deque(maxlen=2)
-        """The last two boundaries that were sent, with their times."""
+        self._boundaries: deque[tuple[int, float]] = deque(maxlen=_MOST_BOUNDARIES)
+        """The last boundaries that were sent, with their times."""
         self._last_row = -1
-        self._last: Data | None = None
-        """The last `iteration` event."""
-        self._plans: deque[_PlanInUse] = deque(maxlen=2)
-        """The plan of the last iteration, and that of the next one."""
+        self._members_since = -1
+        """The iteration of the last join or leave."""
+        self._sent: deque[Data] = deque(maxlen=_MOST_BOUNDARIES)
+        """The last `iteration` events."""
+        self._plans: deque[_PlanInUse] = deque(maxlen=_MOST_BOUNDARIES)
+        """The plans of the last iterations, and that of the next one."""
         self._held: Data | None = None
         """A `plan` event for other workers, held until the row before it has arrived."""
 
@@ -111,14 +131,19 @@ class JobRecords:
         self._stop()
 
     def _reach(self, data: Data, boundary: int) -> Iterator[Record]:
-        """Continue at a boundary; an earlier boundary begins another run."""
-        is_row_again = data["event"] == "iteration" and data["iteration"] <= self._last_row
-        if boundary < self._boundary or is_row_again:
+        """Continue at a boundary; an earlier boundary begins another run, and so does a row again.
+
+        An `iteration` event without its boundary may only be late.
+        """
+        is_row = data["event"] == "iteration"
+        is_row_again = is_row and data["iteration"] <= self._last_row
+        is_earlier = boundary < self._boundary
+        if is_row_again or (is_earlier and (not is_row or "boundary" in data)):
             self._stop()
         if self._workers is None:
             self._workers, self._began = list(data["workers"]), self.time
             yield self._header(data)
-        if boundary != self._boundary:
+        if boundary > self._boundary:
             self._boundaries.append((boundary, self.time))
 
     def _header(self, data: Data) -> Header:
@@ -161,20 +186,23 @@ class JobRecords:
         self._is_stale = False
 
     def _iteration(self, data: Data) -> Iterator[Record]:
-        k = data["iteration"]
+        k, boundary = data["iteration"], _boundary_of(data)
         if self._held is not None and self._held["iteration"] <= k:
             yield from self._release()
-        self._learn(k + 1, data["next_plan"], data["workers"])
+        self._learn(boundary, data["next_plan"], data["workers"])
         plan = next((plan for plan in reversed(self._plans) if plan.since <= k), None)
         # Workers that joined or left since the boundary before are not in the row.
         present = frozenset(data["workers"])
         members = [] if plan is None else [name for name in plan.workers if name in present]
-        if plan is not None and members:
+        # A late row may be of the time before the members changed, or before the job moved back:
+        # a run log never goes back.
+        is_in_order = self._members_since <= k < boundary
+        if plan is not None and members and is_in_order:
             yield from self._change(members, k)
             yield from self._gap(k)
             yield self._row(data, plan.number)
             self._last_row = k
-        self._last = data
+        self._sent.append(data)
         yield from self._release()
 
     def _gap(self, iteration: int) -> Iterator[Record]:
@@ -185,9 +213,10 @@ class JobRecords:
         self._misses = False
 
     def _row(self, data: Data, plan: int) -> IterationRow:
-        k, last = data["iteration"], self._last
+        k, last = data["iteration"], self._sent[-1] if self._sent else None
         starts = [time - self._began for boundary, time in self._boundaries if boundary == k]
         is_next = last is not None and last["iteration"] == k - 1
+        before = next((sent for sent in reversed(self._sent) if _boundary_of(sent) <= k), None)
         return IterationRow(
             iteration=k,
             plan=plan,
@@ -195,7 +224,7 @@ class JobRecords:
             batch_sizes=self._in_order(data, "batch_sizes").astype(np.int64),
             times=self._in_order(data, "times"),
             waiting=self._known(data, "waiting"),
-            predicted_speeds=self._known(last, "next_speeds"),
+            predicted_speeds=self._known(before, "next_speeds"),
             # A row has c at its start: the end of k-1. If k-1 was not sent, c at the end of k is
             # the nearest value.
             cpu=self._known(last if is_next else data, "cpu"),
@@ -204,6 +233,8 @@ class JobRecords:
     def _change(self, workers: Sequence[str], iteration: int) -> Iterator[Record]:
         """Yield the leaves and joins; the other workers keep their positions."""
         members = self._workers or []
+        if frozenset(members) != frozenset(workers):
+            self._members_since = iteration
         for worker in [worker for worker in members if worker not in frozenset(workers)]:
             members.remove(worker)
             yield Event("leave", iteration, worker=worker, workers=list(members))
@@ -226,3 +257,9 @@ class JobRecords:
             return None
         values = self._in_order(data, name)
         return None if np.isnan(values).all() else values
+
+
+def _boundary_of(data: Data) -> int:
+    """Return the boundary that an `iteration` event comes from; older managers do not send it."""
+    boundary: int = data["boundary"] if "boundary" in data else data["iteration"] + 1
+    return boundary

@@ -81,6 +81,7 @@ def test_follower_sees_a_job_from_beginning_to_end(manager, job):
     assert (second["plan"], second["batch_sizes"], second["iteration"]) == (1, [20, 40], 1)
     assert second["workers"] == ["a", "b"] and second["reason"] == "predicted speeds"
     assert (iteration["iteration"], iteration["batch_sizes"]) == (0, [10, 10])
+    assert iteration["boundary"] == 1
     assert (iteration["times"], iteration["waiting"]) == ([1.0, 0.5], [0.0, 0.5])
     assert (iteration["next_plan"], iteration["next_speeds"]) == (1, [10.0, 20.0])
     assert events_seen[-1]["reason"] == "all workers left"
@@ -265,6 +266,7 @@ def test_figures_are_of_one_iteration_where_a_device_is_measured_late(monkeypatc
     sizes = [(e["iteration"], e["batch_sizes"]) for e in events_seen if e["event"] == "iteration"]
     # The sizes that a reported are 10 + k at the boundary of k, and those of b are a boundary late.
     assert sizes == [(0, [11, 0]), (1, [12, 23]), (2, [13, 24]), (3, [14, 25])]
+    assert [e["boundary"] for e in events_seen if e["event"] == "iteration"] == [1, 3, 4, 5]
 
 
 def test_failing_listener_does_not_affect_others(caplog):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from evenstep import Report, Usage, runlog
+from evenstep.errors import EvenstepError
 from evenstep.insight.dashboard.managed import Managed
 from evenstep.insight.dashboard.source import key_of
 from evenstep.manager.events import EventStream
@@ -53,6 +54,19 @@ class Training:
                 size, time = (None, None) if k == 0 else (10 + k, 10 / rng.uniform(5.0, 50.0))
                 usage = Usage(cpu=float(rng.uniform(0.1, 1.0)))
                 self.job.report(Report(worker, k, size, time, usage), None, now=0.0)
+
+    def run_late(self, iterations, workers, late, seed=0):
+        """Close boundaries at which every time is of an iteration before the last one."""
+        rng = np.random.default_rng(seed)
+        for k in iterations:
+            self.now += self._interval
+            for worker in workers:
+                usage, measured = Usage(cpu=float(rng.uniform(0.1, 1.0))), k - 1 - late
+                report = Report(worker, k, usage=usage)
+                if measured >= 0:
+                    time = 10 / rng.uniform(5.0, 50.0)
+                    report = Report(worker, k, 10 + measured, time, usage, None, measured)
+                self.job.report(report, None, now=0.0)
 
     @property
     def events(self):
@@ -230,6 +244,124 @@ def test_no_row_has_a_wrong_plan_after_a_gap(tmp_path, monkeypatch, first):
     notes = [e.text for e in records if isinstance(e, Event) and e.kind == "note"]
     gaps = [b - a - 1 for a, b in itertools.pairwise(rows) if b > a + 1]
     assert notes == [f"{gap} rows missed" for gap in gaps]
+
+
+@pytest.mark.parametrize("late", [1, 2, 3])
+def test_late_times_give_one_run_with_the_rows_of_the_run_log(tmp_path, monkeypatch, late):
+    training = Training(tmp_path, monkeypatch)
+    training.join("ab")
+    training.run_late(range(40), "ab", late)
+    (log,) = training.run_logs()
+    by_log = rows_of(log)
+    assert len(set(labels(log).values())) > 20
+    # The first event with figures comes from boundary 2 late + 1: the ones before are not sent.
+    first, last = 2 * late + 1, 39 - late
+    (run,) = runs_of(watched(training.events))
+    run_log = built(run)
+    by_watch = rows_of(run_log)
+    assert labels(run_log) == {k: number for k, number in labels(log).items() if k < last}
+    assert [by_watch[k] for k in range(first, last)] == [by_log[k] for k in range(first, last)]
+    starts = {row.iteration: row.start for row in run if isinstance(row, IterationRow)}
+    assert [starts[k] for k in range(first, last)] == [float(k) for k in range(first, last)]
+    job = shown(training.events)
+    assert {one.row.iteration: one.row.plan for one in job.recent} == labels(run_log)
+
+
+def test_late_times_of_an_older_manager_give_one_run(tmp_path, monkeypatch):
+    training = Training(tmp_path, monkeypatch)
+    training.join("ab")
+    training.run_late(range(40), "ab", 1)
+    (log,) = training.run_logs()
+    older = [{name: data[name] for name in data if name != "boundary"} for data in training.events]
+    (run,) = runs_of(watched(older))
+    assert labels(built(run)) == {k: number for k, number in labels(log).items() if k < 38}
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_rows_with_late_times_are_right_when_members_change_and_the_job_goes_back(
+    tmp_path, monkeypatch, late
+):
+    training = Training(tmp_path, monkeypatch)
+    training.join("ab")
+    training.run_late(range(9), "ab", late)
+    training.join("c")
+    training.run_late(range(9, 10), "ab", late, seed=1)
+    training.run_late(range(10, 20), "abc", late, seed=2)
+    training.job.leave("a")
+    training.run_late(range(20, 30), "bc", late, seed=3)
+    for worker in "bc":
+        training.job.disconnect(worker)
+    training.join("bc", iteration=12)
+    training.run_late(range(12, 20), "bc", late, seed=4)
+    logs = [rows_of(log) for log in training.run_logs()]
+    runs = [rows_of(built(run)) for run in runs_of(watched(training.events))]
+    assert len(runs) == len(logs) == 2
+    for run, log in zip(runs, logs, strict=True):
+        # Workers, plan, batch sizes and times.
+        assert {k: row[:4] for k, row in run.items()} == {k: log[k][:4] for k in run}
+    assert len(runs[0]) > 15 and len(runs[1]) > 3
+
+
+def test_late_row_of_the_members_before_is_left_out_once_others_are_announced():
+    job = JobRecords("j")
+    records = [
+        *job.take(plan(0, 0, ["a"], [48])),
+        *job.take(plan(2, 1, ["a", "b"], [24, 24])),
+        *job.take(plan(3, 2, ["a", "b"], [16, 32])),
+        *job.take(iteration(1, ["a", "b"], [48, 0], [0.5, None], 2) | {"boundary": 3}),
+        *job.take(iteration(2, ["a", "b"], [24, 24], [0.5, 0.5], 2) | {"boundary": 4}),
+    ]
+    assert [
+        (record.kind if isinstance(record, Event) else "row", record.iteration)
+        for record in records
+        if not isinstance(record, Header)
+    ] == [("plan", 0), ("join", 2), ("plan", 2), ("plan", 3), ("row", 2)]
+
+
+def test_late_row_of_before_the_job_went_back_is_left_out():
+    job = JobRecords("j")
+    for data in (
+        plan(6, 0, ["a"], [48]),
+        iteration(6, ["a"], [48], [0.5]) | {"boundary": 8},
+        {"event": "moved", "time": 0.0, "job": "j", "iteration": 3},
+    ):
+        job.take(data)
+    records = [
+        *job.take(iteration(7, ["a"], [48], [0.5]) | {"boundary": 3}),
+        *job.take(iteration(3, ["a"], [48], [0.5]) | {"boundary": 5}),
+    ]
+    assert [type(record) for record in records] == [Header, IterationRow]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"batch_sizes": [24, 24, 24]}, {"plan": None}, {"workers": ["a", "a"]}, {"iteration": "x"}],
+)
+def test_run_begins_with_the_first_good_event_after_a_malformed_one(wrong):
+    job = JobRecords("j")
+    with pytest.raises((EvenstepError, TypeError, ValueError)):
+        job.take(plan(0, 0, ["a", "b"], [24, 24]) | wrong)
+    records = [
+        *job.take(iteration(0, ["a", "b"], [24, 24], [0.5, 0.25])),
+        *job.take(iteration(1, ["a", "b"], [24, 24], [0.5, 0.25])),
+    ]
+    assert [type(record) for record in records] == [Header, IterationRow]
+
+
+def test_malformed_settings_are_unknown_settings():
+    job = JobRecords("j")
+    with pytest.raises(TypeError):
+        job.take({"event": "created", "time": 0.0, "job": "j", "settings": None})
+    (header, _) = job.take(plan(0, 0, ["a"], [48]))
+    assert isinstance(header, Header)
+    assert (header.total, header.policy) == (48, "unknown")
+
+
+def test_job_after_a_malformed_event_is_watched():
+    malformed = plan(0, 0, ["a"], [24, 24])
+    rows = [iteration(k, ["a"], [48], [0.5]) for k in range(3)]
+    records = watched([malformed, *rows])
+    assert [type(record) for record in records] == [Header, IterationRow, IterationRow]
 
 
 def plan(iteration, number, workers, sizes, time=0.0):

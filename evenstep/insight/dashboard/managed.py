@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from evenstep.errors import EvenstepError
 from evenstep.insight.dashboard.folder import SILENT
 from evenstep.insight.dashboard.job import DashboardJob
 from evenstep.insight.dashboard.source import Entry, Reading, another_run, key_of
-from evenstep.runlog import Header
+from evenstep.runlog import Header, Record
 from evenstep.runlog.follower import ManagerFollower
 
 AT_ONCE = 50
@@ -45,11 +46,7 @@ class Managed:
         records = self._follower.poll(AT_ONCE)
         self._misunderstood = self._follower.misunderstood or self._misunderstood
         for name, record in records:
-            if isinstance(record, Header):
-                before = self._runs.get(name)
-                number = another_run(0 if before is None else before.run)
-                self._runs[name] = Reading(DashboardJob(record), number)
-            self._runs[name].job.take([record])
+            self._take(name, record)
         for name in self._runs.keys() - self._follower.jobs.keys():
             del self._runs[name]
         return bool(records) or self._follower.behind
@@ -60,6 +57,25 @@ class Managed:
 
     def read(self, key: str) -> Reading | None:
         return next((run for name, run in self._runs.items() if key_of(name) == key), None)
+
+    def _take(self, name: str, record: Record) -> None:
+        """Add a record to its run; a bad record of one job costs no record of another."""
+        try:
+            if isinstance(record, Header):
+                before = self._runs.get(name)
+                number = another_run(0 if before is None else before.run)
+                self._runs[name] = Reading(DashboardJob(record), number)
+            if name in self._runs:
+                self._runs[name].job.take([record])
+            else:
+                self._note(f"records of job {name!r} are left out until its next run begins")
+        except (EvenstepError, LookupError, TypeError, ValueError, ArithmeticError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            self._note(f"a record of job {name!r} is left out: {reason}")
+
+    def _note(self, text: str) -> None:
+        """Keep the first note only: the same cause may spoil many records."""
+        self._misunderstood = self._misunderstood or text
 
     def _entry(self, name: str) -> Entry:
         job = self._runs[name].job

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -128,6 +129,38 @@ def test_events_that_make_no_sense_are_told_and_survived():
     assert managed.source.poll()
     assert [entry.job for entry in managed.source.entries()] == ["j"]
     assert "not understood" in (managed.source.problem or "")
+
+
+def test_malformed_event_costs_neither_its_job_nor_the_others_of_the_poll():
+    managed = Followed(
+        plan(0, 0, ["a", "b"], [24, 24, 24]),
+        *(
+            iteration(k, ["a", "b"], [24, 24], [0.5, 0.25]) | {"job": name}
+            for k in range(3)
+            for name in ("j", "other")
+        ),
+    )
+    assert [one.row.iteration for one in managed.job.recent] == [1, 2]
+    other = managed.source.read(key_of("other"))
+    assert other is not None
+    assert [one.row.iteration for one in other.job.recent] == [1, 2]
+    assert "not understood" in (managed.source.problem or "")
+
+
+def test_records_that_do_not_fit_are_left_out_and_noted_once(monkeypatch):
+    managed = Followed(*(iteration(k, ["a"], [48], [0.5]) for k in range(2)))
+    row = managed.job.recent[-1].row
+    wide = replace(row, iteration=2, batch_sizes=[24, 24], times=[0.5, 0.5], waiting=None,
+                   predicted_speeds=None)  # fmt: skip
+    records = [("none", row), ("j", wide), ("j", replace(row, iteration=3))]
+    monkeypatch.setattr(managed.source._follower, "poll", lambda most: records)
+    assert managed.source.poll()
+    problem = managed.source.problem
+    assert "'none'" in (problem or "")
+    assert [one.row.iteration for one in managed.job.recent][-1] == 3
+    assert managed.source.poll()
+    assert managed.source.problem == problem
+    assert [entry.job for entry in managed.source.entries()] == ["j"]
 
 
 def test_new_jobs_are_followed_however_many_there_were(monkeypatch):
