@@ -369,7 +369,7 @@ MISTAKES = {
     "two balancers": "a model can have one Balancer, and this one has one already",
     "hooked before": "Balancer(..., comm_hook=(state, hook))",
     "stream": "the dataset must be map-style",
-    "loader": "must be map-style (with __getitem__ and __len__)",
+    "loader": "must be the balancer's total, 8, divided by the number of workers, 2, got 1",
     "endless": "the dataset must have a length, so that an epoch has an end, got Endless",
     "lengths": "dataset length must be the same on all workers, got 20 on worker 0 and 21",
     "seed of one": "seed must be the same on all workers, got 0 on worker 0 and 1 on worker 1",
