@@ -107,8 +107,8 @@ def started_workers(names: Sequence[str], workload: Workload) -> Iterator[list[M
 def work(number: int, workload: Workload, pipe: Connection) -> None:
     """Run in a process of its own.
 
-    The pipe is told None when there is a network namespace, tells an address then, and is told
-    what goes wrong.
+    The worker sends None through the pipe once it has a network namespace, receives an address
+    then, and sends what goes wrong.
     """
     # Ctrl-C is the parent's to hear.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -159,7 +159,7 @@ def test_watch_and_dashboard_have_the_rows_and_plans_of_the_managers_run_log(tmp
     records = watched(training.events)
     job = shown(training.events)
     by_watch, by_log = rows_of(built(records)), rows_of(log)
-    # Nobody is told what was predicted for the first iteration, nor c at its start.
+    # A manager sends neither the prediction for the first iteration nor c at its start.
     assert by_watch.pop(0)[:5] == by_log.pop(0)[:5]
     assert by_watch == by_log
     by_dashboard = rows_of(built([job.header, *(one.row for one in job.recent)]))

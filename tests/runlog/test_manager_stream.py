@@ -214,7 +214,7 @@ def test_rows_that_were_missed_are_counted():
     for data in (
         workers | {"event": "plan", "iteration": 0, "plan": 0},
         row(0),
-        row(5),  # A manager does not tell of every iteration: nothing was missed.
+        row(5),  # A manager does not send every iteration: nothing was missed.
         {"event": "missed", "first": 7, "last": 9},
         row(12),
     ):
