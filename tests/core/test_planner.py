@@ -503,7 +503,7 @@ def test_policy_in_need_of_speeds_asks_for_a_predictor(policy):
     planner = Planner(["a", "b"], 64, make_policy(policy))
     assert planner.plan.sizes.tolist() == [32, 32]
     before, plan = planner.state(), planner.plan
-    with pytest.raises(InvalidSetting, match="predictor"):
+    with pytest.raises(InvalidSetting, match=r"Proportional.*predictor.*speeds"):
         planner.decide(first_reports(2))
     assert_same_state(planner.state(), before)
     assert planner.plan is plan

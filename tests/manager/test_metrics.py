@@ -11,7 +11,7 @@ from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.metrics import render, snapshot_of
 from evenstep.manager.service import Service
-from tests.manager.managers import boundary, said, until
+from tests.manager.managers import boundary, running, said, until
 
 
 def figures(text):
@@ -56,19 +56,20 @@ def test_scrape_says_what_the_job_did(manager, job):
     assert job not in text
 
 
-def test_refused_requests_and_lost_leases_are_counted(manager, job):
-    def count(name, *labels):
-        return figures(manager.get("/metrics")[1]).get((name, *labels), 0)
+def test_refused_requests_and_lost_leases_are_counted(tmp_path, job):
+    # A manager of its own: leases of other jobs would be counted, too.
+    with running(log=tmp_path / "log") as manager:
 
-    taken = count("evenstep_refused_requests_total", "NAME_TAKEN")
-    client = manager.connect(job, "a", workers=1, total=8, lease=0.5)
-    with pytest.raises(Exception, match="is already connected"):
-        manager.connect(job, "a", lease=0.5)
-    assert count("evenstep_refused_requests_total", "NAME_TAKEN") == taken + 1
-    # Leases of other jobs of this manager may end meanwhile, too.
-    lost = count("evenstep_leases_lost_total")
-    client.close()
-    until(lambda: count("evenstep_leases_lost_total") > lost, "the end of the lease")
+        def count(name, *labels):
+            return figures(manager.get("/metrics")[1]).get((name, *labels), 0)
+
+        client = manager.connect(job, "a", workers=1, total=8, lease=0.5)
+        with pytest.raises(Exception, match="is already connected"):
+            manager.connect(job, "a", lease=0.5)
+        assert count("evenstep_refused_requests_total", "NAME_TAKEN") == 1
+        assert count("evenstep_leases_lost_total") == 0
+        client.close()
+        until(lambda: count("evenstep_leases_lost_total") == 1, "the end of the lease")
 
 
 def test_openmetrics_is_given_to_who_asks_and_nonsense_is_harmless(manager):
