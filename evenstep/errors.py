@@ -16,6 +16,7 @@
     ├── MalformedMessage          bytes that are not a valid message         (a ValueError)
     ├── MemoryExhausted           a worker has too little memory for the smallest batch
     ├── CalibrationFailed         a worker could not be timed
+    ├── UnknownBatch              gradients that cannot be attributed to a batch of a loader
     ├── PartlyWeighed             only some losses of one exchange were weighed by counts
     ├── EngineFailed              a run lost workers or shards that it could not restart
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
@@ -98,6 +99,10 @@ class MemoryExhausted(EvenstepError):
 
 class CalibrationFailed(EvenstepError):
     """A worker could not be timed, so that no plan can be made."""
+
+
+class UnknownBatch(EvenstepError):
+    """A forward or backward pass cannot be attributed to one batch of a loader."""
 
 
 class PartlyWeighed(EvenstepError):

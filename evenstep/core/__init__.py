@@ -5,11 +5,12 @@ The records and interfaces that everything else works with are imported from her
 
 from evenstep.core.arrays import Bools, Floats, Ints, as_floats, as_ints, frozen, require
 from evenstep.core.limits import UNLIMITED, Limits, check_feasible
-from evenstep.core.plan import Advice, Decision, Plan
+from evenstep.core.plan import Advice, Decision, Plan, gradient_weight
 from evenstep.core.policy import Policy, View, even_sizes, fits, keep_current, predict_times
 from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core.short_form import require_whole
 from evenstep.core.trainer import Trainer, TrainInBackground, TrainNow
 
 __all__ = [
@@ -39,10 +40,12 @@ __all__ = [
     "fits",
     "from_arrays",
     "frozen",
+    "gradient_weight",
     "inner_arrays",
     "keep_current",
     "predict_times",
     "remap_rows",
     "require",
+    "require_whole",
     "to_arrays",
 ]

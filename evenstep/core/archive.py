@@ -1,17 +1,19 @@
 """Archives: arrays in one file, written atomically and protected by a checksum.
 
-A file is an .npz archive without pickles, with a checksum over everything else in it.
+A file is an .npz archive without pickles, with a checksum over everything else in it. A lock keeps
+their folder to one process, and is released when that process ends.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import io
 import os
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,3 +72,14 @@ def replace_file(path: Path, content: bytes) -> None:
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def lock_folder(folder: Path) -> IO[str] | None:
+    """Lock a folder for as long as the result is kept open; None where another process has it."""
+    file = (folder / ".lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file

@@ -18,15 +18,18 @@ from __future__ import annotations
 import numpy as np
 
 from evenstep.core.arrays import Ints
-from evenstep.core.limits import Limits
+from evenstep.core.limits import UNLIMITED, Limits
 from evenstep.core.split import split_proportional
 from evenstep.errors import InvalidSetting
 
 
-def shuffled(num_samples: int, seed: int, epoch: int) -> Ints:
-    """Return the order of an epoch: a permutation that depends on nothing but seed and epoch.
+def numpy_order(num_samples: int, seed: int, epoch: int) -> Ints:
+    """Return a permutation by numpy's generator, which depends on nothing but seed and epoch.
 
-    >>> shuffled(5, seed=0, epoch=1).tolist()
+    Simulations, local partitions, and trainings that go on from checkpoints of earlier versions
+    have this order; other trainings have the stock order.
+
+    >>> numpy_order(5, seed=0, epoch=1).tolist()
     [1, 4, 3, 0, 2]
     """
     order: Ints = np.random.default_rng((seed, epoch)).permutation(num_samples)
@@ -40,11 +43,6 @@ def num_iterations(num_samples: int, total: int, drop_last: bool = False) -> int
     (3, 2)
     """
     return num_samples // total if drop_last else -(-num_samples // total)
-
-
-def slice_of(order: Ints, iteration: int, total: int) -> Ints:
-    """Return the samples of an iteration of the epoch, counted from 0."""
-    return order[iteration * total : (iteration + 1) * total]
 
 
 def sizes_within(sizes: Ints, count: int, minimum: int = 1) -> Ints:
@@ -71,6 +69,36 @@ def sizes_within(sizes: Ints, count: int, minimum: int = 1) -> Ints:
     least = min(minimum, count) * working
     limits = Limits(least, np.where(working, count, 0))
     return split_proportional(count, np.maximum(sizes, 1).astype(np.float64), limits)
+
+
+def sizes_left(sizes: Ints, left: Ints, caps: Ints, least: int = 1) -> Ints:
+    """Return the sizes for workers that each take samples of their own: those of the plan, or new.
+
+    `left` are the samples that each worker has left, UNLIMITED where there is no end in sight. The
+    workers that have some carry the total, as far as `caps` allow more than planned. A batch, and
+    what it leaves of a worker's samples, is none or at least `least`, the smallest batch that can
+    be trained on; for that, sizes may add up to somewhat more or less than the total.
+
+    >>> sizes_left(np.array([6, 6]), np.array([2, UNLIMITED]), np.array([9, UNLIMITED]))
+    array([ 2, 10])
+    >>> sizes_left(np.array([6, 6]), np.array([7, UNLIMITED]), np.array([9, 9]), least=2)
+    array([5, 6])
+    """
+    if np.all((left == UNLIMITED) | (left == sizes) | (left - sizes >= least)):
+        return sizes
+    serving = (left > 0) & (sizes > 0) if np.any((left > 0) & (sizes > 0)) else left > 0
+    most = np.where(serving, np.minimum(left, np.maximum(caps, sizes)), 0)
+    total = min(int(sizes.sum()), int(most.sum()))
+    num_served = max(1, total // least)
+    if num_served < int(serving.sum()):
+        largest = np.argsort(-np.where(serving, sizes, -1), kind="stable")[:num_served]
+        most = np.where(np.isin(np.arange(len(sizes)), largest), most, 0)
+        total = min(total, int(most.sum()))
+    weights = np.maximum(sizes, 1).astype(np.float64)
+    split = split_proportional(total, weights, Limits(np.minimum(least, most), most))
+    lacking = least - (left - split)
+    cut = (lacking > 0) & (lacking < least) & (split > 0)
+    return np.where(cut, np.where(split - lacking >= least, split - lacking, left), split)
 
 
 def deal(samples: Ints, sizes: Ints, worker: int) -> Ints:

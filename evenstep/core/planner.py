@@ -123,6 +123,19 @@ class Planner:
         self.plan = Plan(self._next_number(), iteration, sizes, reason="members changed")
         return self.plan
 
+    def change_total(self, total: int, iteration: int, caps: Ints | None = None) -> Plan:
+        """Continue with another total from an iteration on, with sizes in the same proportions.
+
+        `caps` are those that workers have reported. Raises InfeasibleLimits, and changes nothing,
+        if the limits allow no plan.
+        """
+        self.limits.bounds(total)
+        self.total = total
+        wanted = np.maximum(self.plan.sizes, 1e-3)
+        sizes = split_proportional(total, wanted, self._limits_within(caps))
+        self.plan = Plan(self._next_number(), iteration, sizes, reason="total changed")
+        return self.plan
+
     def renumber(self, number: int, iteration: int) -> Plan:
         """Give the plan in force a new number: workers may hold another plan with its number."""
         number = max(number, self._least_number)

@@ -23,14 +23,15 @@ _ENTRIES = 60_000
 
 def look_back(run_log: RunLog) -> Estimates:
     """Return the estimates of all iterations."""
-    pieces = [_look_back(run_log, segment) for segment in run_log.segments]
+    policy = run_log.header.policy
+    pieces = [_look_back(policy, segment, total) for segment, total in run_log.parts]
     nothing = np.zeros((2, 0))
     plain, optimum = np.concatenate([nothing, *pieces], axis=1)
     return Estimates(plain, optimum)
 
 
-def _look_back(run_log: RunLog, segment: Segment) -> Floats:
-    """Return the two estimates of the iterations of a segment, as rows."""
+def _look_back(policy: str, segment: Segment, total: int) -> Floats:
+    """Return the two estimates of the iterations of a segment with one total, as rows."""
     length, count = segment.times.shape
     if count == 1:
         # A single worker has the whole batch: plain BSP and the optimum are the same.
@@ -40,8 +41,8 @@ def _look_back(run_log: RunLog, segment: Segment) -> Floats:
     sizes = group_medians(segment.batch_sizes.astype(np.float64), every)
     try:
         seen = Observations(
-            segment.workers, sizes, group_medians(segment.times, every), run_log.header.total,
-            caps=np.asarray(segment.caps[-1]), sizes_follow=follows_speeds(run_log.header.policy),
+            segment.workers, sizes, group_medians(segment.times, every), total,
+            caps=np.asarray(segment.caps[-1]), sizes_follow=follows_speeds(policy),
         )  # fmt: skip
         # A policy that follows speeds within the iteration is compared with known speeds.
         case = case_of(seen, 1 if seen.sizes_follow else LASTS)

@@ -8,11 +8,10 @@ from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import choose_bucket
 from evenstep.jax.collective import ProcessCollective, ProcessSum
 from evenstep.jax.gradient import JoinedGradient
-from evenstep.jax.loader import BalancedLoader, Fetch, fetch_from
+from evenstep.jax.loader import BalancedLoader, Fetch, PendingBatch, fetch_from
 from evenstep.jax.loss_weights import Loss, LossWeights
-from evenstep.jax.pending_batch import PendingBatch
 from evenstep.training.balancer_base import BalancerBase
-from evenstep.training.epochs import Epochs
+from evenstep.training.epochs import DealingOptions, Epochs
 from evenstep.training.loop_setup import make_loop
 from evenstep.training.settings import LoopOptions, check_names
 
@@ -52,23 +51,19 @@ class Balancer(BalancerBase):
         *,
         fetch: Fetch | None = None,
         num_samples: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
+        **dealing: Unpack[DealingOptions],
     ) -> BalancedLoader:
         """Return this worker's batches of arrays, or of the samples that `fetch` returns.
 
         `data` is a tree of arrays with an entry per sample, such as a pair of images and labels;
-        instead, `fetch` may return such a tree for an array of indices below `num_samples`. All
-        workers must call it.
+        instead, `fetch` may return such a tree for an array of indices below `num_samples`. The
+        other options are `shuffle`, `seed`, `drop_last` and `pad`. All workers must call it.
         """
         if (data is None) == (fetch is None) or (fetch is None) != (num_samples is None):
             raise InvalidSetting("a loader must have data, or else fetch and num_samples")
         if fetch is None or num_samples is None:
             fetch, num_samples = fetch_from(data)
-        epochs = Epochs(
-            num_samples, self._loop.total, shuffle=shuffle, seed=seed, drop_last=drop_last
-        )
+        epochs = Epochs.of_loop(self._loop, num_samples, **dealing)
         return BalancedLoader(self._loop, self._pending, self.bucket, epochs, fetch)
 
     def value_and_grad(

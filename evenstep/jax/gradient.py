@@ -17,8 +17,8 @@ import numpy as np
 from evenstep.errors import InvalidSetting
 from evenstep.jax.buckets import pad, padded_size
 from evenstep.jax.collective import ProcessSum
+from evenstep.jax.loader import PendingBatch
 from evenstep.jax.loss_weights import LossWeights
-from evenstep.jax.pending_batch import PendingBatch
 from evenstep.training.loop import Loop
 
 

@@ -9,10 +9,9 @@ import jax
 import numpy as np
 
 from evenstep.core import Ints
-from evenstep.errors import InvalidSetting
+from evenstep.errors import InvalidSetting, OutOfTurn
 from evenstep.jax.buckets import padded_size
-from evenstep.jax.pending_batch import PendingBatch
-from evenstep.training.epochs import Epochs, ThroughEpochs
+from evenstep.training.epochs import Dealt, Epochs, ThroughEpochs
 from evenstep.training.loop import Loop, batches
 
 Fetch = Callable[[Ints], Any]
@@ -60,3 +59,30 @@ def fetch_from(data: Any) -> tuple[Fetch, int]:
             f"{', '.join(map(str, shapes)) or 'of none'}"
         )
     return lambda indices: jax.tree.map(lambda leaf: leaf[indices], arrays), shapes[0][0]
+
+
+class PendingBatch:
+    """Holds the batch whose gradient is due.
+
+    >>> PendingBatch().take()
+    Traceback (most recent call last):
+    evenstep.errors.OutOfTurn: value_and_grad must be called once for each batch of
+    balancer.loader, got a call without a new batch
+    """
+
+    def __init__(self) -> None:
+        self._dealt: Dealt | None = None
+
+    def give(self, dealt: Dealt) -> None:
+        """Set the batch that a loader has just yielded."""
+        self._dealt = dealt
+
+    def take(self) -> Dealt:
+        """Return the batch whose gradient is due, once."""
+        dealt, self._dealt = self._dealt, None
+        if dealt is None:
+            raise OutOfTurn(
+                "value_and_grad must be called once for each batch of balancer.loader, got a call "
+                "without a new batch"
+            )
+        return dealt

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import Floats, Plan, Reports
-from evenstep.core.attribution import Attribution
+from evenstep.core.late_times import LateTimes
 from evenstep.core.planner import Planner
 from evenstep.runlog.iteration_row import speeds_of
 
@@ -69,7 +69,7 @@ class JobHistory:
         self.decision_seconds = 0.0
         self.decisions = [0] * (len(BUCKETS) + 1)
         """Number of decisions per bucket of `BUCKETS`, and of longer ones."""
-        self._attribution: Attribution[None] = Attribution()
+        self._attribution: LateTimes[None] = LateTimes()
 
     def decide(self, planner: Planner, reports: Reports) -> ClosedBoundary:
         """Let the planner decide, and count the decision."""

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from evenstep.core import UNLIMITED, Limits
+from evenstep.core import UNLIMITED, Limits, require_whole
 from evenstep.core.planner import Planner
-from evenstep.core.short_form import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.policies import make_policy
 from evenstep.policies.default import default_policy

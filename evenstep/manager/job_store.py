@@ -11,8 +11,7 @@ from typing import IO
 import numpy as np
 
 from evenstep.core import Arrays, inner_arrays
-from evenstep.core.archive import parse_archive, write_archive
-from evenstep.core.folder_lock import lock_folder
+from evenstep.core.archive import lock_folder, parse_archive, write_archive
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from evenstep.core import Ints, Reports, as_ints
-from evenstep.core.attribution import Attribution
+from evenstep.core.late_times import LateTimes
 from evenstep.manager.job_history import ClosedBoundary, waiting_of
 from evenstep.manager.job_settings import JobSettings, safe_name
 from evenstep.manager.notifications import Notification
@@ -147,7 +147,7 @@ class JobLog:
         self._num_iterations = 0
         self._every = 1
         self._portion = PORTION
-        self._attribution: Attribution[tuple[ClosedBoundary, ClosedBoundary]] = Attribution()
+        self._attribution: LateTimes[tuple[ClosedBoundary, ClosedBoundary]] = LateTimes()
 
     @classmethod
     def begin(

@@ -41,6 +41,10 @@ class Timer(Protocol):
         """Record the size of the batch, in samples or average samples."""
         ...
 
+    def add(self, seconds: float) -> None:
+        """Count time that was spent on the batch before this piece of work began."""
+        ...
+
     def pause(self) -> None:
         """Stop counting, for example while the worker waits for others."""
         ...
@@ -101,6 +105,9 @@ class HostTimer:
 
     def batch(self, batch_size: float) -> None:
         self._samples = batch_size
+
+    def add(self, seconds: float) -> None:
+        self._time += seconds
 
     def pause(self) -> None:
         if self._begun is not None:

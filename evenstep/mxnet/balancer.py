@@ -75,7 +75,7 @@ class Balancer(BalancerBase):
     ) -> DealtIter:
         """Return this worker's batches of some arrays; replaces an `mx.io.NDArrayIter`.
 
-        The options are `shuffle`, `seed` and `drop_last`. All workers must call it.
+        The options are `shuffle`, `seed`, `drop_last` and `pad`. All workers must call it.
         """
         batches = DealtIter(
             data, label, total=self.total, worker=self.worker, num_workers=self.num_workers,
@@ -93,7 +93,7 @@ class Balancer(BalancerBase):
     ) -> BalancedLoader:
         """Return this worker's batches of a Gluon data set; replaces a DataLoader.
 
-        The options are `shuffle`, `seed` and `drop_last`. All workers must call it.
+        The options are `shuffle`, `seed`, `drop_last` and `pad`. All workers must call it.
         """
         loader = BalancedLoader(dataset, self._loop, batchify_fn, **dealing)
         self._loop.agree(loader.epochs.common_settings)

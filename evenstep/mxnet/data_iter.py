@@ -42,8 +42,13 @@ class DealtIter(ThroughEpochs, mx.io.DataIter):  # type: ignore[misc]  # MXNet i
     ) -> None:
         super().__init__(-(-total // num_workers))
         self._source = ArraySource(data, label, data_name, label_name)
-        self.epochs = Epochs(
-            self._source.num_samples, total, min_trainable=min_trainable, **dealing
+        num_samples = self._source.num_samples
+        self.epochs = (
+            Epochs.of_loop(loop, num_samples, **dealing)
+            if loop is not None
+            else Epochs(
+                num_samples, total, num_workers=num_workers, min_trainable=min_trainable, **dealing
+            )
         )
         self._worker = worker
         self._minimum = minimum
@@ -113,7 +118,7 @@ class BalancedLoader(ThroughEpochs):
         self._dataset = dataset
         self._loop = loop
         self._batchify = batchify_fn or mx.gluon.data.dataloader.default_batchify_fn
-        self.epochs = Epochs(len(dataset), loop.total, min_trainable=loop.min_trainable, **dealing)
+        self.epochs = Epochs.of_loop(loop, len(dataset), **dealing)
 
     def __iter__(self) -> Iterator[Any]:
         for dealt in batches(self._loop, self.epochs):

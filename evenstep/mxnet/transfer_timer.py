@@ -27,6 +27,7 @@ class TransferTimer:
         self._transfers = 0.0
         self.start = inner.start
         self.batch = inner.batch
+        self.add = inner.add
         self.pause = inner.pause
         self.resume = inner.resume
         self.spoil = inner.spoil

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.core import Floats
-from evenstep.core.attribution import LONGEST_WAIT
+from evenstep.core.late_times import LONGEST_WAIT
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
 from evenstep.runlog.iteration_row import IterationRow

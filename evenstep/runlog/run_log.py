@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,11 @@ class Segment:
         longest = np.fmax.reduce(finished, axis=1, initial=-np.inf)
         return np.where(np.isneginf(longest), np.nan, longest)
 
+    def part(self, rows: slice) -> Segment:
+        """Return some of the rows."""
+        arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "workers"}
+        return replace(self, **arrays)
+
 
 @dataclass(frozen=True, eq=False)
 class RunLog:
@@ -74,6 +79,15 @@ class RunLog:
     """False if the last line is incomplete; it is left out here."""
     num_skipped: int = 0
     """Iterations of the file that were skipped."""
+
+    @property
+    def parts(self) -> list[tuple[Segment, int]]:
+        """The segments, cut where the total changes, each with its total: that of its plans."""
+        plans = {e.plan: sum(e.batch_sizes or ()) for e in self.events_of("plan")}
+        if len(set(plans.values())) <= 1:
+            return [(segment, self.header.total) for segment in self.segments]
+        first = self.header.total
+        return [part for segment in self.segments for part in _by_total(segment, plans, first)]
 
     @property
     def ended(self) -> bool:
@@ -121,6 +135,23 @@ class RunLog:
     def events_of(self, *kinds: str) -> list[Event]:
         """Return the events of these kinds, in their order."""
         return [event for event in self.events if event.kind in kinds]
+
+
+def _by_total(
+    segment: Segment, totals: Mapping[int | None, int], first: int
+) -> list[tuple[Segment, int]]:
+    """Cut a segment where the total of its plans changes; an unknown plan has that before it."""
+    each = [first]
+    for number in segment.plans.tolist():
+        each.append(totals.get(number, each[-1]))
+    del each[0]
+    cuts = [row for row in range(1, len(each)) if each[row] != each[row - 1]]
+    starts, ends = [0, *cuts], [*cuts, len(each)]
+    return [
+        (segment.part(slice(start, end)), each[start])
+        for start, end in zip(starts, ends, strict=True)
+        if end > start
+    ]
 
 
 def _join(arrays: Sequence[NDArray[Any]], dtype: type = np.float64) -> NDArray[Any]:

@@ -53,7 +53,7 @@ class Balancer(BalancerBase):
         """Return this worker's batches of some samples, as `from_tensor_slices` takes them.
 
         `map` is applied to each sample (a file name, say) by tf.data, in parallel. The options are
-        `shuffle`, `seed` and `drop_last`. All workers must call it.
+        `shuffle`, `seed`, `drop_last` and `pad`. All workers must call it.
         """
         return BalancedDataset(self._loop, tensors, map, **how)
 

@@ -34,9 +34,7 @@ class BalancedDataset(ThroughEpochs):
         self._begun = begun
         """Called in every iteration, before its batch is fetched."""
         self._samples = TensorSamples(tensors, map)
-        self.epochs = Epochs(
-            self._samples.count, loop.total, min_trainable=loop.min_trainable, **how
-        )
+        self.epochs = Epochs.of_loop(loop, self._samples.count, **how)
         loop.agree(self.epochs.common_settings)
         self.element_spec = self._samples.element_spec
         """The signature of a function that takes a batch, so that it is traced once."""

@@ -50,12 +50,22 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         self._train_step: Any = None
         self._failure: Exception | None = None
 
+    @property
+    def total(self) -> int:
+        """X: samples of all workers in one iteration."""
+        return self._loop.total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        raise InvalidSetting(
+            f"total must stay {self._loop.total} with fit, as Keras fixes the number of iterations "
+            f"of an epoch, got {total}"
+        )
+
     def dataset(self, tensors: Any, map: Map | None = None, **how: Unpack[DealingOptions]) -> Any:
         """Return this worker's batches of some samples, for `fit`; as `Balancer.dataset`."""
         samples = TensorSamples(tensors, map)
-        epochs = Epochs(
-            samples.count, self._loop.total, min_trainable=self._loop.min_trainable, **how
-        )
+        epochs = Epochs.of_loop(self._loop, samples.count, **how)
         self._loop.agree(epochs.common_settings)
         self._epochs = epochs
         self._restore_epochs()
@@ -64,7 +74,7 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:
         epochs = self._check()
         # Keras trains whole epochs, so an interrupted one starts from its beginning.
-        epochs.position = 0
+        epochs.go_to(epochs.epoch, 0, 0)
         self._release()
         self._failure = None
         self._apply, self._train_step = self.model.optimizer.apply, self.model.train_step

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Floats
-from evenstep.core.short_form import require_whole
+from evenstep.core import Floats, require_whole
 from evenstep.errors import EngineFailed, EvenstepError, InvalidSetting, MalformedMessage
 from evenstep.tensorflow.server_connection import receive, send, without_delay
 from evenstep.tensorflow.vectors import Vector, VectorLayout

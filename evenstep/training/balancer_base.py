@@ -26,8 +26,16 @@ class BalancerBase:
 
     @property
     def total(self) -> int:
-        """X: samples of all workers in one iteration."""
+        """X: samples of all workers in one iteration.
+
+        It can be set between two iterations, on all workers alike, and holds from the next batch
+        that a loader returns; batch sizes stay in proportion.
+        """
         return self._loop.total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self._loop.change_total(total)
 
     @property
     def iteration(self) -> int:

@@ -63,6 +63,10 @@ class Boundary(Protocol):
         """
         ...
 
+    def change_total(self, total: int, iteration: int) -> None:
+        """Plan for another total from an iteration on; raises if that is not possible."""
+        ...
+
     def meet(self) -> None:
         """Communicate with the other workers, where needed, before an iteration begins."""
         ...

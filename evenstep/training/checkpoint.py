@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Ints, Plan, Reports, as_floats, as_ints
+from evenstep.core import UNLIMITED, Ints, Plan, Reports, as_floats, as_ints, to_arrays
 from evenstep.core.planner import Planner
 from evenstep.errors import StateFileError
+
+_log = logging.getLogger(__name__)
+
+GIVEN_TOTAL = "given total"
+"""The key of the total that a balancer was made with, as it may have changed since."""
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,31 @@ def _common(
     return state
 
 
+def saved_total(state: Mapping[str, Any], total: int, given: int) -> int:
+    """Return the total of a checkpoint, for a balancer with this total now and at first.
+
+    Raises StateFileError unless one of the two is that of the checkpoint.
+    """
+    _require(state, "total", "workers", "balancer")
+    if state["total"] != total and state.get(GIVEN_TOTAL, state["total"]) != given:
+        _check_total(state["total"], total)
+    return int(state["total"])
+
+
 def restore(planner: Planner, state: Mapping[str, Any]) -> None:
     """Restore a planner from a checkpoint, also of other workers: they are matched by name."""
-    _require(state, "total", "workers", "balancer")
-    _check_total(state["total"], planner.total)
     fresh = planner.state()
     arrays = {
         name: np.array(values, dtype=fresh[name].dtype)
         for name, values in state["balancer"].items() if name in fresh
     }  # fmt: skip
+    if _policy_parts(state["balancer"]) != _policy_parts(fresh):
+        _log.warning(
+            "the checkpoint is of another policy, or another version of it, than %s: batch sizes "
+            "are restored, and what the policy has learned begins again", planner.policy
+        )  # fmt: skip
+        learned = to_arrays(planner.policy.init(len(state["workers"])))
+        arrays |= {f"policy.{name}": array for name, array in learned.items()}
     planner.restore(arrays, state["workers"], last_reports(state, planner.workers).caps)
 
 
@@ -93,6 +115,10 @@ def last_reports(state: Mapping[str, Any], workers: Sequence[str]) -> Reports:
         speeds=as_floats(speeds) if len(speeds) == len(known) else None,
         caps=as_ints([UNLIMITED if memory.cap is None else memory.cap for memory in known]),
     )
+
+
+def _policy_parts(names: Iterable[str]) -> set[str]:
+    return {name for name in names if name.startswith("policy.")}
 
 
 def _require(state: Mapping[str, Any], *names: str) -> None:

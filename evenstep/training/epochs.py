@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from evenstep.core import Ints
-from evenstep.core.dealing import borrow, deal, num_iterations, shuffled, sizes_within, slice_of
-from evenstep.core.short_form import require_whole
+from evenstep.core import Ints, require_whole
+from evenstep.core.dealing import borrow, deal, num_iterations, numpy_order, sizes_within
+from evenstep.core.stock_order import Pad, check_pad, padded, padded_length, stock_order
 from evenstep.errors import InvalidSetting
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from evenstep.training.loop import Loop
+
 LENGTH = "dataset length"
+ORDER = "order of epochs"
+"""The key of a checkpoint for the order it was made in. One of an earlier version has none: that
+order was numpy's, without padding, and is kept to the end of the training."""
 
 Divide = Callable[[Ints, Ints, int, int], tuple[Ints, Ints]]
 """From samples, sizes, the smallest size and a worker to its samples and the sizes of all."""
@@ -26,6 +34,8 @@ class DealingOptions(TypedDict, total=False):
     seed: int
     drop_last: bool
     """Whether to leave out the last iteration of an epoch if it is smaller than the others."""
+    pad: Pad
+    """Whether an epoch repeats samples, so that their number is a multiple of the workers'."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +53,9 @@ class Dealt:
 class Epochs:
     """Deals out the samples of one epoch after the other.
 
-    The samples of an iteration are a slice of the order of the whole data set, which depends only
-    on `seed` and the epoch; without `shuffle` it is the order of the data set itself.
+    The samples of an iteration are a slice of the order of the whole data set, which is that of
+    torch's DistributedSampler for `num_workers`: it depends only on `seed` + epoch (without
+    `shuffle` it is the order of the data set), and `pad` says how it ends.
     """
 
     def __init__(
@@ -52,32 +63,71 @@ class Epochs:
         num_samples: int,
         total: int,
         *,
+        num_workers: int = 1,
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
+        pad: Pad = True,
         min_trainable: int = 1,
     ) -> None:
         require_whole("the number of samples", num_samples, least=0)
+        check_pad(pad)
         self.num_samples = num_samples
-        self.total = total
+        self._total = total
+        self._loop: Loop | None = None
+        self._num_workers = num_workers
         self._shuffle = shuffle
         self._seed = seed
         self._drop_last = drop_last
+        self._pad = pad
         self._min_trainable = min_trainable
         """The smallest batch that the model can be trained on."""
+        self._is_stock = True
+        """Whether the order is that of DistributedSampler, or that of earlier versions."""
         self._order: tuple[int, Ints] | None = None
         self.epoch = 0
         self.position = 0
         """The next iteration of the epoch."""
+        self.offset = 0
+        """The samples of the epoch that earlier iterations had, whatever their totals were."""
         if len(self) == 0:
             raise InvalidSetting(
                 f"an epoch must have at least one iteration, got {num_samples} samples for a "
                 f"total of {total} with drop_last={drop_last}"
             )
 
+    @classmethod
+    def of_loop(cls, loop: Loop, num_samples: int, **dealing: Unpack[DealingOptions]) -> Epochs:
+        """Return the epochs of a loop, for its workers and with its total, which may change."""
+        epochs = cls(
+            num_samples, loop.total, num_workers=loop.num_workers,
+            min_trainable=loop.min_trainable, **dealing,
+        )  # fmt: skip
+        epochs._loop = loop
+        return epochs
+
+    @property
+    def total(self) -> int:
+        """X of the next iteration."""
+        return self._total if self._loop is None else self._loop.total
+
     def __len__(self) -> int:
-        """The number of iterations of an epoch."""
-        return num_iterations(self.num_samples, self.total, self._drop_last)
+        """The number of iterations of an epoch, if the rest of it keeps the total."""
+        return self.position + self.count_left(self.offset, self.total)
+
+    @property
+    def length(self) -> int:
+        """The number of samples of an epoch, with repeated ones and without those left out."""
+        if not self._is_stock:
+            return self.num_samples
+        return padded_length(self.num_samples, self._num_workers, self._pad)
+
+    def count_left(self, offset: int, total: int) -> int:
+        """Return how many iterations of this total an epoch has left after `offset` samples."""
+        # Repeated samples fill an iteration up, but do not make another one, which could happen
+        # where the total is no multiple of the number of workers.
+        end = self.length if self._drop_last else min(self.length, self.num_samples)
+        return num_iterations(max(0, end - offset), total, self._drop_last)
 
     @property
     def common_settings(self) -> dict[str, Any]:
@@ -87,12 +137,17 @@ class Epochs:
             "shuffle": self._shuffle,
             "seed": self._seed,
             "drop_last": self._drop_last,
+            "pad": self._pad,
         }
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch; by default, each epoch follows the last one."""
         if epoch != self.epoch:
-            self.epoch, self.position = epoch, 0
+            self.go_to(epoch, 0, 0)
+
+    def go_to(self, epoch: int, position: int, offset: int) -> None:
+        """Continue with this iteration of this epoch, before which it had `offset` samples."""
+        self.epoch, self.position, self.offset = epoch, position, offset
 
     def deal(self, sizes: Ints, worker: int, minimum: int = 1) -> Dealt | None:
         """Return the part of a worker in the next iteration, by the planned sizes of all workers.
@@ -103,45 +158,61 @@ class Epochs:
         >>> epochs.deal(np.array([1, 3]), worker=1).samples.tolist()
         [2, 3, 1]
         """
-        if self.position >= len(self):
+        self._total = int(sizes.sum())
+        if not self.count_left(self.offset, self._total):
             return None
-        samples = slice_of(self._order_of(self.epoch), self.position, self.total)
+        if self._order is None or self._order[0] != self.epoch:
+            self._order = self.epoch, self.order_of(self.epoch)
+        samples = self._order[1][self.offset : self.offset + self._total]
         at = self.epoch, self.position
         return deal_slice(samples, at, sizes, worker, minimum, self._min_trainable)
 
     def advance(self) -> None:
-        """Move on to the next iteration of the epoch."""
-        self.position += 1
+        """Move on to the iteration after the one that was dealt out last."""
+        offset = min(self.offset + self._total, self.length)
+        self.go_to(self.epoch, self.position + 1, offset)
 
     def end(self) -> None:
         """Move on to the next epoch."""
-        self.epoch, self.position = self.epoch + 1, 0
+        self.go_to(self.epoch + 1, 0, 0)
 
-    def state_dict(self) -> dict[str, int]:
-        """Return the position (epoch and iteration), for a checkpoint."""
+    def order_of(self, epoch: int, sampled: Ints | None = None) -> Ints:
+        """Return the samples of an epoch in order; those that a sampler gave, if it has one."""
+        if sampled is not None:
+            order = sampled
+        elif not self._shuffle:
+            order = np.arange(self.num_samples)
+        else:
+            shuffled = stock_order if self._is_stock else numpy_order
+            order = shuffled(self.num_samples, self._seed, epoch)
+        return padded(order, self.length)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position (epoch, iteration and samples), for a checkpoint."""
         return {
             "epoch": self.epoch,
             "position": self.position,
+            "offset": self.offset,
+            "total": self.total,
+            ORDER: "stock" if self._is_stock else "numpy",
             **self._kept,
         }
 
     @property
     def _kept(self) -> dict[str, int]:
-        return {"seed": self._seed, "total": self.total, LENGTH: self.num_samples}
+        return {"seed": self._seed, LENGTH: self.num_samples}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint, also with another number of workers."""
-        check_position(state, self._kept)
-        self.epoch, self.position = int(state["epoch"]), int(state["position"])
+        """Continue from a checkpoint, also with another number of workers or another total.
 
-    def _order_of(self, epoch: int) -> Ints:
-        if self._order is None or self._order[0] != epoch:
-            order = (
-                shuffled(self.num_samples, self._seed, epoch)
-                if self._shuffle else np.arange(self.num_samples)
-            )  # fmt: skip
-            self._order = (epoch, order)
-        return self._order[1]
+        A training that began with an earlier version keeps its order.
+        """
+        check_position(state, self._kept)
+        self._is_stock = state.get(ORDER, "numpy") == "stock"
+        self._order = None
+        position = int(state["position"])
+        offset = state.get("offset", position * int(state["total"]))
+        self.go_to(int(state["epoch"]), position, min(int(offset), self.length))
 
 
 class ThroughEpochs:
@@ -150,7 +221,7 @@ class ThroughEpochs:
     epochs: Epochs
 
     def __len__(self) -> int:
-        """The number of iterations of an epoch."""
+        """The number of iterations of an epoch, if the rest of it keeps the total."""
         return len(self.epochs)
 
     def set_epoch(self, epoch: int) -> None:
@@ -158,7 +229,7 @@ class ThroughEpochs:
         self.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position (epoch and iteration), for a checkpoint."""
+        """Return the position (epoch, iteration and samples), for a checkpoint."""
         return self.epochs.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,11 +1,10 @@
-"""An iteration, from the request for its batch to the exchange of its gradients."""
+"""Iterations, the batches of all workers in them, and the passes over loaders they come from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from evenstep.core import Ints, Plan
-from evenstep.core.gradient_weight import gradient_weight
+from evenstep.core import Ints, Plan, gradient_weight
 from evenstep.errors import InvalidSetting
 
 
@@ -54,17 +53,37 @@ class Share:
 
 
 @dataclass(eq=False)
+class Pass:
+    """One pass over a loader, from which batches are handed out."""
+
+    num_begun: int = 0
+    """Iterations that were begun."""
+    has_trained: bool = False
+    """Whether the gradients of a batch were computed."""
+    has_ended: bool = False
+    """Whether it is exhausted, or was left early."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether it has ended, and nothing was trained on: it was an evaluation, say."""
+        return self.has_ended and not self.has_trained
+
+
+@dataclass(eq=False)
 class Iteration:
-    """A running iteration."""
+    """An iteration, from the request for its batch to the exchange of its gradients."""
 
     number: int
-    """k."""
+    """The number of finished iterations when its batch was requested; k, if none is ahead."""
     plan: Plan
     start: float
     """When it began, in seconds since the loop was made."""
-    kept: Share
-    """Earlier batches whose gradients have not been exchanged."""
     batch: Share
+    of: Pass = field(default_factory=Pass)
+    size: float = 0.0
+    """The reported size of this worker's batch."""
+    loading: float = 0.0
+    """Seconds from the request for its batch until it was there."""
     position: tuple[int, ...] = ()
     """The position of its samples in the data: epoch, iteration of the epoch."""
     is_accumulated: bool = False
@@ -72,16 +91,17 @@ class Iteration:
     is_guarded: bool = False
     """Whether its gradients come from pieces of the batch that fit into memory."""
     is_done: bool = False
+    """Whether its gradients are being exchanged, or were."""
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether its gradients were computed, so that the next ones are usually of another."""
+        return self.is_done or self.is_accumulated
 
     @property
     def is_benched(self) -> bool:
         """Whether this worker has no samples of its own, though others have."""
         return self.batch.samples == 0 and self.batch.total > 0
-
-    @property
-    def share(self) -> Share:
-        """The batches that go into the exchange of its gradients."""
-        return self.kept + self.batch
 
 
 @dataclass(frozen=True)

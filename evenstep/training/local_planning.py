@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Plan, Policy, Reports
+from evenstep.core import Plan, Policy, Reports, even_sizes
 from evenstep.core.planner import Planner
-from evenstep.training.checkpoint import Remembered, last_reports, remembered, restore, save
+from evenstep.training.checkpoint import (
+    GIVEN_TOTAL,
+    Remembered,
+    last_reports,
+    remembered,
+    restore,
+    save,
+    saved_total,
+)
 from evenstep.training.iteration import FinishedIteration
 from evenstep.training.recorder import RunTotals
 from evenstep.training.report_rows import Row, check_digests, read_rows
@@ -29,6 +37,8 @@ class LocalPlanning:
     def __init__(self, planner: Planner, totals: RunTotals) -> None:
         self.planner = planner
         self.totals = totals
+        self._given_total = planner.total
+        """The total before any change."""
         self._straggler = StragglerWatch()
 
     @property
@@ -66,15 +76,29 @@ class LocalPlanning:
         if reports.speeds is not None or not self.planner.policy.uses_speeds:
             self._straggler.observe(self.planner.decide(reports))
 
+    def change_total(self, total: int, iteration: int) -> None:
+        """Plan for another total from an iteration on; sizes stay in proportion."""
+        before, last = self.planner.total, self.totals.last_reports
+        self.planner.change_total(total, iteration, None if last is None else last.caps)
+        self.totals.summary.compare_with(even_sizes(total, self.planner.limits))
+        self.note(iteration, f"the total changes from {before} to {total} samples")
+
     def meet(self) -> None:
         """Do nothing: the gradient exchange has carried all reports."""
 
     def state(self, iteration: int) -> dict[str, Any]:
         """Return everything learned, for a checkpoint."""
-        return save(self.planner, self.totals.last_reports, iteration)
+        saved = save(self.planner, self.totals.last_reports, iteration)
+        return {**saved, GIVEN_TOTAL: self._given_total}
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
-        """Restore a checkpoint, and return what it holds about one of the workers."""
+        """Restore a checkpoint, and return what it holds about one of the workers.
+
+        The total becomes that of the checkpoint, if it was changed from the same one as here.
+        """
+        saved = saved_total(state, self.planner.total, self._given_total)
+        if saved != self.planner.total:
+            self.change_total(saved, int(state["iteration"]))
         restore(self.planner, state)
         self.totals.last_reports = last_reports(state, self.workers)
         self._straggler = StragglerWatch()

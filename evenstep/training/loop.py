@@ -4,6 +4,10 @@ An adapter calls these four in every iteration. The reports of the workers trave
 gradients: the adapter sums `slots()` over all workers, together with the weighted gradients, and
 passes the sum to `take`. Where a device runs ahead of its host, it passes a function that reads the
 sum to `arrive` instead; the loop calls it when a later iteration begins.
+
+Where a script may fetch batches ahead, iterations are begun before the gradients of earlier ones
+are computed. They are outstanding until then, the oldest one comes first, and an adapter that knows
+better says which batch the gradients are computed on, with `use`.
 """
 
 from __future__ import annotations
@@ -25,11 +29,13 @@ from evenstep.training.boundary import Boundary
 from evenstep.training.checkpoint import Remembered
 from evenstep.training.collective import Collective, mean_over_workers, require_agreement
 from evenstep.training.epochs import Dealt, Epochs
-from evenstep.training.extra_column import ExtraColumn
-from evenstep.training.iteration import FinishedIteration, Iteration, Share
-from evenstep.training.report_rows import WIDTH, Row, digest
+from evenstep.training.iteration import FinishedIteration, Iteration, Pass, Share
+from evenstep.training.report_rows import WIDTH, ExtraColumn, Row, digest
 from evenstep.training.reporter import Reporter
-from evenstep.training.settings import Settings
+from evenstep.training.settings import Settings, check_sizes
+
+MOST_PASSED_OVER = 64
+"""Iterations that may be trained on later than ones that were handed out after them."""
 
 Rows = NDArray[np.float32]
 """The rows of all workers."""
@@ -53,7 +59,8 @@ class Loop:
 
     `make_loop` makes one from the options of a user. `min_trainable` is the smallest batch that the
     model can be trained on. `lag` is the number of exchanges after which rows are known, where a
-    device runs ahead of its host. `column` is an extra column after the rows.
+    device runs ahead of its host. `column` is an extra column after the rows. Without
+    `fetches_ahead`, the batch that was requested last is the one that gradients are computed on.
     """
 
     def __init__(
@@ -69,13 +76,14 @@ class Loop:
         column: ExtraColumn | None = None,
         restart: Restart | None = None,
         summary: bool = True,
+        fetches_ahead: bool = False,
     ) -> None:
         self.collective = collective
         self.worker = collective.worker
         self.num_workers = collective.num_workers
         self.settings = settings
         self.total = settings.total
-        """X: samples of all workers in one iteration."""
+        """X: samples of all workers in the next iteration."""
         self.minimum = settings.minimum
         """The smallest batch size that a plan may give to a worker."""
         self.min_trainable = min_trainable
@@ -89,10 +97,19 @@ class Loop:
         self._restart = restart
         self.iteration = boundary.first
         """k: the number of finished iterations."""
-        self._begun = time.perf_counter()
+        self._begun = self._requested = time.perf_counter()
         self._nothing = Share(np.zeros(self.num_workers, dtype=np.int64), self.worker)
-        self.now = self._before_the_first()
+        self._fetches_ahead = fetches_ahead
+        self.now = self._retired = self._begun_last = self._before_the_first()
         """The running iteration, or the last one."""
+        self.outstanding: list[Iteration] = []
+        """Iterations whose gradients were not computed yet, the oldest first."""
+        self.passed_over: deque[Iteration] = deque(maxlen=MOST_PASSED_OVER)
+        """Iterations for whose batches later ones of the same pass were used."""
+        self._kept: list[Iteration] = []
+        """Iterations whose gradients have not been exchanged."""
+        self._after: list[tuple[Pass, Callable[[], None]]] = []
+        """Functions to call after the last iteration of a pass."""
         self._row: Row = np.zeros(self.row_width, dtype=np.float32)
         self._finished: FinishedIteration | None = None
         self._arrived: deque[tuple[FinishedIteration, Callable[[], Rows]]] = deque()
@@ -132,12 +149,12 @@ class Loop:
     @property
     def share(self) -> Share:
         """The batches that the gradients of the next exchange are computed on."""
-        return self.now.share
+        return self._share_of(self.now)
 
     @property
     def weight(self) -> float:
         """``x_i / X``: the weight of this worker's mean gradient in the sum over all workers."""
-        return self.share.weight
+        return self.now.batch.weight
 
     @property
     def row_width(self) -> int:
@@ -150,19 +167,42 @@ class Loop:
         self.min_trainable = max(self.min_trainable, min_trainable)
         self.settings.check_retries(self.min_trainable)
 
-    def begin(self) -> Iteration:
-        """Begin an iteration: start the timer, learn from arrived reports, and take the plan."""
-        # First, as a slow worker also takes longer for the following, which is part of its work.
-        self.timer.start()
+    def change_total(self, total: int) -> None:
+        """Change X from the next batch on; all workers must do so at the same boundary.
+
+        Otherwise the next exchange of reports raises DivergedPlans.
+        """
+        if total == self.total:
+            return
+        check_sizes(total, self.minimum, self.num_workers)
+        upcoming = self.iteration if self.now.is_done else self.iteration + 1
+        self._boundary.change_total(total, upcoming)
+        self.total = total
+
+    def begin(self, of: Pass | None = None) -> Iteration:
+        """Begin an iteration: start the timer, learn from arrived reports, and take the plan.
+
+        `of` is the pass over a loader that its batch comes from.
+        """
+        of = of or Pass()
+        self.leave_out(*(o for o in self.outstanding if _is_evaluation(o.of, of)))
+        self._call_after()
+        if not self._fetches_ahead or self.now.is_retired:
+            # First, as a slow worker also takes longer for the following, which is part of its
+            # work. A batch that is fetched ahead is part of the work on the running iteration.
+            self.timer.start()
         start = time.perf_counter() - self._begun
-        kept = self._kept()
         self._take_arrived(self._lag)
         self._boundary.meet()
         straggler = self._boundary.straggler
         if self._restart is not None and straggler is not None:
             self._restart(straggler, self._boundary.workers[straggler])
-        self.now = Iteration(self.iteration, self._boundary.plan, start, kept, self._nothing)
-        return self.now
+        of.num_begun += 1
+        begun = Iteration(self.iteration, self._boundary.plan, start, self._nothing, of)
+        self._begun_last, self._requested = begun, time.perf_counter()
+        if not self._fetches_ahead:
+            self.now = begun
+        return begun
 
     def has_batch(
         self,
@@ -171,30 +211,83 @@ class Loop:
         size: float | None = None,
         importance: Ints | None = None,
     ) -> None:
-        """Record the batches of all workers, and their position in the data.
+        """Record the batches of all workers in the iteration begun last, and their position.
 
         `size` is the reported size of this worker's batch, if the work is not proportional to its
         samples, as with padding. `importance` is what gradients count for, if not their samples.
         """
-        self.now.batch, self.now.position = Share(sizes, self.worker, importance), position
-        self.timer.batch(self.samples if size is None or self.samples == 0 else size)
+        begun, samples = self._begun_last, int(sizes[self.worker])
+        begun.batch, begun.position = Share(sizes, self.worker, importance), position
+        begun.size = samples if size is None or samples == 0 else size
+        begun.loading = time.perf_counter() - self._requested
+        if self._fetches_ahead:
+            self.outstanding.append(begun)
+            if not self.now.is_retired:
+                return
+            self.now = self.outstanding[0]
+        self.timer.batch(self.now.size)
 
-    def resume(self, iteration: Iteration, last: Iteration) -> None:
-        """Continue an iteration that the iterations of another loader, up to `last`, interrupted.
+    def use(self, iteration: Iteration) -> None:
+        """Compute gradients on the batch of this iteration from now on.
 
-        Its own batch processing time is then unknown.
+        It may have been handed out before others, or its gradients may be computed again. Older
+        batches of the same pass, and of passes that have ended, are passed over: they were probably
+        left out by the script.
         """
-        if self.now is last and not iteration.is_done and iteration.number == self.iteration:
-            self.now = iteration
+        before, self.now = self.now, iteration
+        if before.is_retired and not iteration.is_done:
+            # Its batch was fetched ahead, or is used once more before an exchange.
             self.timer.start()
-            self.timer.batch(iteration.batch.samples)
+            self.timer.batch(0 if iteration in self._kept else iteration.size)
+        elif before is not iteration and before.of is iteration.of:
+            # The work on the batch that was left out does not count.
+            self.timer.start()
+            self.timer.add(iteration.loading)
+            self.timer.batch(iteration.size)
+        if iteration in self.outstanding:
+            older = self.outstanding[: self.outstanding.index(iteration)]
+            passed_over = [o for o in older if o.of is iteration.of or o.of.has_ended]
+            self.leave_out(*passed_over)
+            self.passed_over.extend(passed_over)
+
+    def leave(self, of: Pass) -> None:
+        """End a pass; its batches may still be trained on.
+
+        If none of them was so far, the pass has probably interrupted another one, whose own batch
+        processing time is then unknown.
+        """
+        of.has_ended = True
+        if not of.has_trained and not self.now.is_retired and self.now.of is not of:
             self.timer.spoil()
+
+    def after(self, of: Pass, call: Callable[[], None]) -> None:
+        """Call a function after the last iteration of a pass, which is exhausted.
+
+        At once, unless batches were fetched ahead: then it is when an iteration begins. Not at all
+        if nothing was trained on, as in an evaluation, which a worker may do alone.
+        """
+        self._after.append((of, call))
+        self._call_after()
+
+    def forget(self, of: Pass) -> None:
+        """Leave out all batches of a pass."""
+        self.leave_out(*(one for one in self.outstanding if one.of is of))
+
+    def leave_out(self, *iterations: Iteration) -> None:
+        """Give up the batches of some iterations, which nothing was trained on."""
+        for iteration in iterations:
+            self.outstanding.remove(iteration)
+            if iteration is self.now:
+                self.now = self._retired
 
     def keep(self) -> None:
         """Accumulate the gradients of this iteration for a later exchange."""
+        self.timer.keep()
         if not self.now.is_done:
-            self.timer.keep()
             self.now.is_accumulated = True
+        if self.now not in self._kept:
+            self._kept.append(self.now)
+        self.retire(self.now)
 
     def finish(self, device_memory: float | None = None) -> None:
         """End this worker's own work: its gradients are ready, before any wait for the others."""
@@ -206,8 +299,10 @@ class Loop:
         self.timer.stop()
         ended = iteration or self.now
         ended.is_done = True
-        sizes = ended.share.sizes
+        sizes = self._share_of(ended).sizes
         done = FinishedIteration(self.iteration, ended.plan, ended.position, sizes, ended.start)
+        self._kept.clear()
+        self.retire(ended)
         self.iteration += 1
         return done
 
@@ -269,12 +364,15 @@ class Loop:
         Returns what it holds about this worker.
         """
         known = self._boundary.restore(state, self.worker)
+        self.total = self._boundary.plan.total
         if known.speed is not None:
             self._reporter.remember(known.speed)
         self._finished = None
         self._arrived.clear()
+        self.outstanding.clear()
+        self._kept.clear()
         self.iteration = int(state["iteration"])
-        self.now = self._before_the_first()
+        self.now = self._retired = self._before_the_first()
         return known
 
     def summary(self) -> str:
@@ -297,15 +395,31 @@ class Loop:
 
     def _before_the_first(self) -> Iteration:
         """Return the state before the first iteration: a finished one without samples."""
-        nothing, plan = self._nothing, self._boundary.plan
-        return Iteration(self.iteration, plan, 0.0, nothing, nothing, is_done=True)
+        plan = self._boundary.plan
+        return Iteration(self.iteration, plan, 0.0, self._nothing, is_done=True)
 
-    def _kept(self) -> Share:
-        """Return the earlier batches whose gradients have not been exchanged."""
-        last = self.now
-        if last.is_done:
-            return self._nothing
-        return last.share if last.is_accumulated else last.kept
+    def _share_of(self, last: Iteration) -> Share:
+        """Return the batches of an exchange, of which this is the last one."""
+        earlier = [kept.batch for kept in self._kept if kept is not last]
+        return sum(earlier, last.batch)
+
+    def retire(self, iteration: Iteration) -> None:
+        """Record that the gradients of an iteration were computed."""
+        iteration.of.has_trained = True
+        self._retired = iteration
+        for waiting in (self.outstanding, self.passed_over):
+            if iteration in waiting:
+                waiting.remove(iteration)
+
+    def _call_after(self) -> None:
+        """Call the functions that are due after passes."""
+        waiting, self._after = self._after, []
+        for of, call in waiting:
+            is_outstanding = any(one.of is of for one in self.outstanding)
+            if is_outstanding and not (of.is_unused and of.num_begun > 1):
+                self._after.append((of, call))
+            elif of.has_trained:
+                call()
 
     def _take_arrived(self, lag: int) -> None:
         """Learn from the rows of all new iterations except the last `lag` of them."""
@@ -315,6 +429,14 @@ class Loop:
 
     def _learn(self, done: FinishedIteration, rows: Rows) -> None:
         self._boundary.take(rows if self.column is None else self.column.cut(rows), done)
+
+
+def _is_evaluation(one: Pass, running: Pass) -> bool:
+    """Whether a pass has ended without any training, and the running pass continues after it.
+
+    A single batch may have been fetched ahead, unless training was going on before.
+    """
+    return one is not running and one.is_unused and (one.num_begun > 1 or running.has_trained)
 
 
 def batches(loop: Loop, epochs: Epochs, size_of: Callable[[int], float] = float) -> Iterator[Dealt]:

@@ -17,11 +17,11 @@ from evenstep.training.collective import (
     gather_values,
     require_agreement,
 )
-from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.local_planning import LocalPlanning
 from evenstep.training.loop import Loop, Restart, away_from
 from evenstep.training.manager_planning import Away, ManagerPlanning
 from evenstep.training.recorder import Log, Recorder, RunTotals, make_recorder
+from evenstep.training.report_rows import ExtraColumn
 from evenstep.training.reporter import Reporter
 from evenstep.training.settings import (
     Options,
@@ -53,6 +53,7 @@ def make_loop(
     check: Callable[[], None] | None = None,
     column: ExtraColumn | None = None,
     restart: Restart | None = None,
+    fetches_ahead: bool = False,
     **options: Unpack[Options],
 ) -> Loop:
     """Return the loop of this worker; all workers must call it.
@@ -84,6 +85,7 @@ def make_loop(
     return Loop(
         collective, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
         column=column, restart=restart, summary=options.get("summary", True),
+        fetches_ahead=fetches_ahead,
     )  # fmt: skip
 
 

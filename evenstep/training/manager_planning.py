@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from evenstep.core import UNLIMITED, Plan, Policy, Report, Reports, Usage, as_ints
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.held_plans import KEPT, Held, marks_of, newest_common
-from evenstep.errors import EvenstepError, StateFileError
+from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.measure.timer import Clock
 from evenstep.training.checkpoint import (
     Remembered,
@@ -114,6 +114,13 @@ class ManagerPlanning:
         self.totals.add(reports, done)
         worker = self.workers.index(self._coordinator.worker)
         self._report = _report_of(reports, worker, self._coordinator.worker)
+
+    def change_total(self, total: int, iteration: int) -> None:
+        """Raise InvalidSetting: the job of a coordinator has one total."""
+        raise InvalidSetting(
+            f"total must stay that of job {self._coordinator.job}, {self.plan.total}, as a "
+            f"coordinator makes the plans, got {total} for iteration {iteration}"
+        )
 
     def meet(self) -> None:
         """Send the newest report and, with a blocking coordinator, agree on the plan received."""

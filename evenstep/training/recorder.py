@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TypeVar
 
 import numpy as np
 
 from evenstep.core import Floats, Ints, Plan, Reports
-from evenstep.core.attribution import Attribution
+from evenstep.core.late_times import LateTimes
 from evenstep.core.planner import Planner
 from evenstep.policies import short_form
+from evenstep.policies.cautious import COMPARING
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.runlog.loggers import Logger
@@ -95,7 +98,7 @@ class RunTotals:
         self.summary = Summary(even, mode)
         self.last_reports: Reports | None = None
         self._recorder = recorder
-        self._attribution: Attribution[FinishedIteration] = Attribution()
+        self._attribution: LateTimes[FinishedIteration] = LateTimes()
 
     def add(self, reports: Reports, done: FinishedIteration) -> None:
         """Take the reports at the end of an iteration, which counts once its times are known."""
@@ -169,16 +172,23 @@ _SETTLE = 5
 """Iterations before estimates count, as the lines must be fitted first."""
 _ALL, _EVERY = 20, 5
 """The first `_ALL` iterations count; after that, one in `_EVERY` is enough for an estimate."""
+_BLOCK = 16
+"""Iterations before a block at even sizes that it is compared with."""
+_FEWEST_BLOCKS = 3
+"""Blocks from which their differences show how uncertain the comparison is."""
 
 
 class Summary:
     """Adds up iteration times: measured, estimated for even sizes, and for proposed sizes.
 
-    `even` are the sizes of plain BSP. A run with those sizes is not compared with plain BSP.
+    `even` are the sizes of plain BSP; `compare_with` adds those of another total. A run with those
+    sizes is not compared with plain BSP. Where the policy measured blocks at even sizes, these are
+    the comparison; otherwise it is an estimate.
     """
 
     def __init__(self, even: Ints, mode: str = "balanced") -> None:
-        self._even = even
+        self._even = {int(even.sum()): even}
+        """The even sizes of each total."""
         self._mode = mode
         self._is_even = True
         """Whether all plans have had the even sizes."""
@@ -188,11 +198,18 @@ class Summary:
         self._actual = _Tally()
         self._plain = _Tally()
         self._proposed = _Tally()
+        self._blocks = _Blocks()
         self._last: Plan | None = None
+
+    def compare_with(self, even: Ints) -> None:
+        """Compare iterations of another total with these sizes of plain BSP."""
+        self._even[int(even.sum())] = even
 
     def observe(self, reports: Reports, plan: Plan) -> None:
         """Add the iteration that was run under `plan`."""
         self._seen += 1
+        if reports.observed.all():
+            self._blocks.add(reports, plan)
         if self._seen > _ALL and self._seen % _EVERY:
             return
         self._filter = self._filter.observe(reports.batch_sizes, reports.times)
@@ -204,14 +221,28 @@ class Summary:
             return
         # An iteration may be the end of an epoch, accumulate batches, or have long samples.
         work = reports.batch_sizes.sum() / plan.sizes.sum()
-        self._is_even &= bool(np.array_equal(plan.sizes, self._even))
+        even = self._even[plan.total]
+        self._is_even &= bool(np.array_equal(plan.sizes, even))
         self._actual.add(reports.times)
-        self._plain.add(self._filter.times_at(self._even * work))
+        self._estimate(self._plain, reports, even * work)
         sizes = plan.sizes if plan.proposed is None else plan.proposed
-        self._proposed.add(self._filter.times_at(sizes * work))
+        self._estimate(self._proposed, reports, sizes * work)
+
+    def _estimate(self, tally: _Tally, reports: Reports, sizes: Floats) -> None:
+        """Add the times that other sizes would have taken: those measured, moved along the lines.
+
+        Spikes are in both, and where sizes are the same there is no difference at all.
+        """
+        known = self._filter
+        times = reports.times * known.times_at(sizes) / known.times_at(reports.batch_sizes)
+        slowest = int(np.argmax(times))
+        moved = abs(float(sizes[slowest] - reports.batch_sizes[slowest]))
+        slope_error = float(np.sqrt(known.slope_var[slowest]))
+        spread = slope_error * moved / float(known.times_at(sizes)[slowest])
+        tally.add(times, spread, float(reports.times.max()))
 
     def line(self) -> str:
-        """Return the summary in one line."""
+        """Return the summary in one line: measured values, and estimates with their range."""
         if self._last is None or not self._actual.count:
             return "evenstep: too few iterations for a summary"
         if self._mode == "observe":
@@ -219,16 +250,21 @@ class Summary:
         sizes = _joined(self._last.sizes)
         if self._is_even or self._mode == "off":
             return f"evenstep: batch sizes {sizes}, as in plain BSP; {self._measured()}"
-        saved = 1 - self._actual.time / self._plain.time
-        gain = (
-            f"about {saved:.0%} of the iteration time saved"
-            if saved >= 0 else f"iterations about {-saved:.0%} longer than with it"
-        )  # fmt: skip
-        return (
-            f"evenstep: batch sizes {sizes}; waiting {self._actual.waiting:.0%} of the workers' "
-            f"time, about {self._plain.waiting:.0%} with plain BSP; {gain} "
-            "(estimates from fitted lines)"
-        )
+        return f"evenstep: batch sizes {sizes}; {self._measured()}; {self._saved()}"
+
+    def _saved(self) -> str:
+        """Return the part of the iteration time of plain BSP that was saved."""
+        if self._blocks.count >= _FEWEST_BLOCKS:
+            saving = _Saving(1 / self._blocks.ratio, self._blocks.error / self._blocks.ratio)
+            how = f"measured against {self._blocks.count} blocks at even sizes"
+        else:
+            saving = _compare(self._actual, self._plain)
+            how = "estimated from fitted lines"
+        if not saving.is_clear:
+            return f"no difference from plain BSP to be seen ({saving.range} saved, {how})"
+        what = "saved" if saving.part > 0 else "lost"
+        part = f"{abs(saving.part):.0%}"
+        return f"{part} of plain BSP's iteration time {what} ({saving.range}, {how})"
 
     def _measured(self) -> str:
         """Return what was measured, without any estimate."""
@@ -241,12 +277,86 @@ class Summary:
         """Return what the sizes that the policy proposed would have gained over even ones."""
         if last.proposed is None or np.array_equal(last.proposed, last.sizes):
             return "balancing would keep the even batch sizes"
-        saved = 1 - self._proposed.time / self._actual.time
-        return (
-            f"with batch sizes {_joined(last.proposed)} instead of even ones, iterations would "
-            f"take about {abs(saved):.0%} {'less' if saved >= 0 else 'more'} time, "
-            f"{_duration(self._proposed.mean)} (estimate from fitted lines)"
-        )
+        saving = _compare(self._proposed, self._actual)
+        what = f"with batch sizes {_joined(last.proposed)} instead of even ones, iterations would"
+        how = "estimated from fitted lines"
+        if not saving.is_clear:
+            return f"{what} take less time, or as long ({saving.range} saved, {how})"
+        less = "less" if saving.part > 0 else "more"
+        return f"{what} take {abs(saving.part):.0%} {less} time ({saving.range}, {how})"
+
+
+@dataclass(frozen=True)
+class _Saving:
+    """The part of a time that is saved, with its range of two standard errors to each side."""
+
+    ratio: float
+    """The time over the one that it is compared with."""
+    error: float
+    """The relative standard error of the ratio."""
+
+    @property
+    def part(self) -> float:
+        return 1 - self.ratio
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the most that may be saved; no more than everything."""
+        factor = 1 + 2 * self.error
+        return 1 - self.ratio * factor, 1 - self.ratio / factor
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether something is saved, or lost, whatever it is within the range."""
+        low, high = self.bounds
+        return low > 0 or high < 0
+
+    @property
+    def range(self) -> str:
+        low, high = self.bounds
+        if low > 0:
+            return f"{low:.0%} to {high:.0%}"
+        return f"{-high:.0%} to {-low:.0%}" if high < 0 else f"{low:+.0%} to {high:+.0%}"
+
+
+def _compare(tally: _Tally, other: _Tally) -> _Saving:
+    """Compare measured times with estimates made from them, or the other way round."""
+    return _Saving(tally.time / other.time, float(np.hypot(tally.spread, other.spread)))
+
+
+class _Blocks:
+    """Compares the blocks that a policy measures at even sizes with the iterations before them."""
+
+    def __init__(self) -> None:
+        self._before: deque[float] = deque(maxlen=_BLOCK)
+        self._even: list[float] = []
+        self._ratios: list[float] = []
+
+    @property
+    def count(self) -> int:
+        return len(self._ratios)
+
+    @property
+    def ratio(self) -> float:
+        """The mean time at even sizes over that before them."""
+        return float(np.mean(self._ratios))
+
+    @property
+    def error(self) -> float:
+        """The standard error of the ratio, by the differences between blocks."""
+        return float(np.std(self._ratios, ddof=1) / np.sqrt(self.count))
+
+    def add(self, reports: Reports, plan: Plan) -> None:
+        time = float(reports.times.max()) / int(reports.batch_sizes.sum())
+        if plan.reason == COMPARING:
+            self._even.append(time)
+            return
+        if self._even and self._before:
+            self._ratios.append(float(np.mean(self._even) / np.mean(self._before)))
+        if self._even:
+            self._even.clear()
+            self._before.clear()
+        self._before.append(time)
 
 
 def _joined(sizes: Ints) -> str:
@@ -269,16 +379,32 @@ class _Tally:
         self.time = 0.0
         self.count = 0
         self._worked = 0.0
+        self._spread = 0.0
+        self._differences = 0.0
+        self._squares = 0.0
 
-    def add(self, times: Floats) -> None:
-        self.time += float(times.max())
+    def add(self, times: Floats, spread: float = 0.0, measured: float | None = None) -> None:
+        """Add an iteration; an estimate has a relative error, and the time it was made from."""
+        longest = float(times.max())
+        self.time += longest
         self.count += 1
         self._worked += float(np.mean(times))
+        self._spread += spread
+        difference = 0.0 if measured is None else longest / measured - 1
+        self._differences += difference
+        self._squares += difference**2
 
     @property
     def mean(self) -> float:
         """The mean iteration time."""
         return self.time / self.count
+
+    @property
+    def spread(self) -> float:
+        """The relative standard error: that of the lines does not average out, the rest does."""
+        mean = self._differences / self.count
+        variance = max(self._squares / self.count - mean**2, 0.0) / self.count
+        return float(np.hypot(self._spread / self.count, np.sqrt(variance)))
 
     @property
     def waiting(self) -> float:

@@ -2,19 +2,21 @@
 
 Each worker writes its own row into an array of zeros, so that the sum over the workers holds all
 rows exactly, in whatever order it is computed. A row consists of float32, the dtype of most
-gradients, so that it can be sent at the end of a gradient bucket.
+gradients, so that it can be sent at the end of a gradient bucket. An extra column after the rows
+takes one number of each worker to all others, without another collective call.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import UNLIMITED, Floats, Ints, Plan, Reports
-from evenstep.errors import DivergedPlans
+from evenstep.core import UNLIMITED, Floats, Ints, Plan, Reports, as_floats
+from evenstep.errors import DivergedPlans, InvalidSetting
 
 Row = NDArray[np.float32]
 
@@ -93,3 +95,53 @@ def check_digests(rows: NDArray[np.float32], plan: Plan, position: Sequence[int]
             f"{plan.sizes.tolist()}, or other samples; do all workers go through the same epochs, "
             "with the same versions of evenstep and numpy?"
         )
+
+
+class ColumnUser(Protocol):
+    """Sends a number that all workers must receive at the same boundary."""
+
+    def say(self) -> float:
+        """Return a number that float32 represents exactly; called when the gradients are ready."""
+        ...
+
+    def hear(self, numbers: Floats) -> None:
+        """Take the numbers of all workers, before the next iteration begins."""
+        ...
+
+    def close(self) -> None:
+        """Stop background work."""
+        ...
+
+
+class ExtraColumn:
+    """The column, which has at most one user; without a user it holds 0."""
+
+    width = 1
+    """Numbers per worker."""
+
+    def __init__(self) -> None:
+        self.user: ColumnUser | None = None
+
+    def take(self, user: ColumnUser) -> None:
+        """Assign the column to a user; all workers must do so before the same iteration."""
+        if self.user is not None:
+            raise InvalidSetting(
+                "samples may migrate under one loader of a balancer, and not where another one "
+                "reads a stream, got a second loader with a rule"
+            )
+        self.user = user
+
+    def slot(self) -> Row:
+        """Return the number of this worker."""
+        return np.array([0 if self.user is None else self.user.say()], dtype=np.float32)
+
+    def cut(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Pass the column to its user, and return the rows of all workers without it."""
+        if self.user is not None:
+            self.user.hear(as_floats(rows[:, -1]))
+        return rows[:, : -self.width]
+
+    def close(self) -> None:
+        """Stop the background work of the user."""
+        if self.user is not None:
+            self.user.close()

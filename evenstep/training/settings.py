@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypedDict
 
+from evenstep.core import require_whole
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.planner import Planner
-from evenstep.core.short_form import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
 from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from evenstep.core.dealing import shuffled
+from evenstep.core.dealing import numpy_order
 from evenstep.simulator.workloads.workload import Workload
 from reproduction.netns.training import OPTIMIZER, SEED
 
@@ -19,7 +19,7 @@ def train_alone(workload: Workload, num_updates: int, total: int) -> Sequence[to
     optimizer = OPTIMIZER.make(parameters)
     num_epochs = -(-num_updates * total // workload.num_samples)
     order = np.concatenate(
-        [shuffled(workload.num_samples, SEED, epoch) for epoch in range(num_epochs)]
+        [numpy_order(workload.num_samples, SEED, epoch) for epoch in range(num_epochs)]
     )
     for k in range(num_updates):
         optimizer.zero_grad()

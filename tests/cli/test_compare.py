@@ -359,7 +359,8 @@ MISTAKES = {
     ),
     "policy": (
         (*TIMING, "--schemes", "lb-bsp:fair"),
-        "policy must be one of even, static, proportional, stepwise, equal_finish, got 'fair'",
+        "policy must be one of even, static, proportional, cautious, stepwise, "
+        "equal_finish, got 'fair'",
     ),
     "shares": (
         (*TIMING, "--schemes", "lb-bsp:static:shares=1/2"),

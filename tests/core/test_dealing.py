@@ -9,10 +9,11 @@ from evenstep.core.dealing import (
     deal,
     home_of,
     num_iterations,
-    shuffled,
+    numpy_order,
+    sizes_left,
     sizes_within,
-    slice_of,
 )
+from evenstep.core.limits import UNLIMITED
 from evenstep.errors import InvalidSetting
 from tests.figures import numbers_in
 
@@ -92,9 +93,9 @@ def test_slice_larger_than_the_total_is_refused():
 
 @given(st.integers(0, 300), st.integers(1, 50), st.booleans())
 def test_slices_of_an_epoch_are_all_its_samples(num_samples, total, drop_last):
-    order = shuffled(num_samples, seed=3, epoch=1)
+    order = numpy_order(num_samples, seed=3, epoch=1)
     length = num_iterations(num_samples, total, drop_last)
-    slices = [slice_of(order, k, total) for k in range(length)]
+    slices = [order[k * total : (k + 1) * total] for k in range(length)]
     seen = sorted(i for part in slices for i in part.tolist())
     dropped = num_samples % total if drop_last else 0
     assert len(seen) == num_samples - dropped == len(set(seen))
@@ -102,6 +103,54 @@ def test_slices_of_an_epoch_are_all_its_samples(num_samples, total, drop_last):
 
 
 def test_order_depends_on_seed_and_epoch():
-    orders = [shuffled(50, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
+    orders = [numpy_order(50, seed, epoch).tolist() for seed in (0, 1) for epoch in (0, 1)]
     assert len(set(map(tuple, orders))) == 4
-    assert shuffled(50, 1, 1).tolist() == orders[3]
+    assert numpy_order(50, 1, 1).tolist() == orders[3]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "left", "caps", "least", "found"),
+    [
+        # No end in sight, or far enough away: the plan.
+        ([6, 6], [UNLIMITED, UNLIMITED], UNLIMITED, 1, [6, 6]),
+        ([6, 6], [7, UNLIMITED], UNLIMITED, 1, [6, 6]),
+        ([6, 6], [6, 100], UNLIMITED, 2, [6, 6]),
+        # The others carry the total, in proportion to the plan, as far as their caps allow.
+        ([6, 6], [0, UNLIMITED], UNLIMITED, 1, [0, 12]),
+        ([6, 4, 2], [0, UNLIMITED, UNLIMITED], UNLIMITED, 1, [0, 8, 4]),
+        ([6, 4, 2], [0, UNLIMITED, UNLIMITED], 5, 1, [0, 5, 5]),
+        # All that there is.
+        ([6, 6], [2, 3], UNLIMITED, 1, [2, 3]),
+        ([6, 6], [0, 0], UNLIMITED, 1, [0, 0]),
+        # A benched worker carries the total only where nobody else can.
+        ([12, 0], [5, UNLIMITED], UNLIMITED, 1, [5, 0]),
+        ([12, 0], [0, UNLIMITED], UNLIMITED, 1, [0, 12]),
+        # No batch, and no rest, is too small to be trained on.
+        ([6, 6], [7, UNLIMITED], 6, 2, [5, 6]),
+        ([2, 10], [3, UNLIMITED], UNLIMITED, 2, [3, 10]),
+    ],
+)
+def test_sizes_are_those_of_the_plan_until_samples_run_out(sizes, left, caps, least, found):
+    caps = np.full(len(sizes), caps)
+    assert sizes_left(np.array(sizes), np.array(left), caps, least).tolist() == found
+
+
+@given(st.data(), st.integers(1, 3))
+def test_samples_of_workers_run_out_without_a_batch_or_rest_that_is_too_small(data, least):
+    count = data.draw(st.integers(1, 5))
+    left = np.array(data.draw(st.lists(st.integers(least, 60), min_size=count, max_size=count)))
+    plans = st.lists(st.integers(0, 12), min_size=count, max_size=count).filter(
+        lambda sizes: sum(sizes) >= least
+    )
+    caps = np.full(count, UNLIMITED)
+    for _ in range(1000):
+        if not left.any():
+            break
+        planned = np.array(data.draw(plans))
+        planned = np.where((planned > 0) & (planned < least), least, planned)
+        sizes = sizes_left(planned, left, caps, least)
+        assert sizes.sum() >= 1 and np.all(sizes <= left)
+        assert np.all((sizes == 0) | (sizes >= least))
+        left = left - sizes
+        assert np.all((left == 0) | (left >= least))
+    assert not left.any()

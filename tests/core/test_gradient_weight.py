@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evenstep.core.gradient_weight import gradient_weight
+from evenstep.core import gradient_weight
 
 
 def weights(sizes: list[int]) -> list[float]:

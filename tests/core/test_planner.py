@@ -637,3 +637,36 @@ def test_foreign_state_of_other_workers_leaves_the_predictor_as_it_was():
     with pytest.raises(StateFileError):
         planner.restore(other.state(), ["a", "b", "c"])
     assert predictions(planner, 2) == before
+
+
+@pytest.mark.parametrize("policy", SPECS)
+def test_another_total_keeps_the_proportions_and_then_the_policy_goes_on_with_it(policy):
+    planner = Planner("abc", 60, make_policy(policy), make_predictor("ema", num_workers=3))
+    times = np.array([0.1, 0.2, 0.3])
+    for k in range(12):
+        total = 60 if k < 6 else 150
+        if k == 6:
+            before = planner.plan
+            plan = planner.change_total(150, 6)
+            assert (plan.number, plan.iteration) == (before.number + 1, 6)
+            np.testing.assert_allclose(plan.sizes, before.sizes * 2.5, atol=1)
+        sizes = planner.plan.sizes
+        assert sizes.sum() == planner.total == total
+        planner.decide(reports_of(k + 1, sizes.tolist(), times * sizes))
+    assert planner.plan.sizes.sum() == 150
+
+
+def test_another_total_keeps_to_the_caps_that_workers_reported():
+    planner = Planner("ab", 20, Even())
+    assert planner.change_total(40, 3, np.array([12, UNLIMITED])).sizes.tolist() == [12, 28]
+
+
+def test_total_for_which_there_is_no_plan_is_refused_and_changes_nothing():
+    planner = Planner("ab", 20, Even(), minimum=8, caps={"a": 16, "b": 16}, granularity=4)
+    before = planner.plan
+    for total in (12, 36, 30):
+        with pytest.raises(InfeasibleLimits) as refused:
+            planner.change_total(total, 1)
+        assert total in numbers_in(str(refused.value))
+    assert planner.plan is before
+    assert planner.total == 20

@@ -133,7 +133,7 @@ def chosen_by_default():
 
 
 def test_default_policy_is_that_of_the_device(workers):
-    assert workers.run(chosen_by_default) == ["Proportional"] * 2
+    assert workers.run(chosen_by_default) == ["Cautious"] * 2
 
 
 def mistaken(what):

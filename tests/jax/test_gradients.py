@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 
+from evenstep.core.stock_order import stock_order
 from evenstep.jax.collective import ProcessSum
 from tests.jax.setup import arrays_of, balanced, cycle, data, joined_batches, losses, net
 from tests.training.sequences import read_sequences
@@ -93,6 +94,32 @@ def test_loss_and_gradient_are_those_of_the_joined_batch(workers):
         assert mine == pytest.approx(float(loss), rel=1e-6)
         for ours, expected in zip(mine_gradient, arrays_of(gradient), strict=True):
             np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-7)
+
+
+def with_totals():
+    """Return the gradients of an iteration of 24 samples and of one of 40."""
+    with balanced(TOTAL, bucket=8, mode="static", shares=[1, 2]) as balancer:
+        compute = balancer.value_and_grad(losses)
+        found = []
+        for batch in balancer.loader(data(NUM_SAMPLES)):
+            found.append((len(batch[0]), arrays_of(compute(net(), *batch)[1])))
+            balancer.total = 40
+            if len(found) == 2:
+                return found
+    return found
+
+
+def test_gradients_of_two_totals_are_those_of_the_joined_batches(workers):
+    inputs, targets = data(NUM_SAMPLES)
+    order = stock_order(NUM_SAMPLES, 0, 0)
+    slices = [order[:24], order[24:64]]
+    for worker, found in enumerate(workers.run(with_totals)):
+        assert [size for size, _ in found] == [[8, 16], [16, 24]][worker]
+        for (_, gradient), samples in zip(found, slices, strict=True):
+            batch = inputs[samples], targets[samples]
+            expected = jax.grad(lambda params, batch=batch: losses(params, *batch).mean())(net())
+            for ours, theirs in zip(gradient, arrays_of(expected), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_figures_are_means_over_the_joined_batch(workers):

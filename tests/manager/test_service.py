@@ -83,7 +83,7 @@ def test_job_is_created_on_the_command_line_with_all_its_settings(manager, job):
         }  # fmt: skip
 
 
-@pytest.mark.parametrize(("on_cpus", "policy"), [(False, "equal_finish"), (True, "proportional")])
+@pytest.mark.parametrize(("on_cpus", "policy"), [(False, "equal_finish"), (True, "cautious")])
 def test_default_policy_of_a_job_depends_on_what_its_workers_compute_on(
     manager, job, on_cpus, policy
 ):

@@ -28,7 +28,12 @@ def swinging(worker):
 
 
 def make_balancer(store, **settings):
-    made = {"predictor": "memoryless", "timer": swinging(store.rank), "summary": False}
+    made = {
+        "policy": "proportional",
+        "predictor": "memoryless",
+        "timer": swinging(store.rank),
+        "summary": False,
+    }
     return Balancer(store, tasks.TOTAL, **{**made, **settings})
 
 
@@ -43,7 +48,7 @@ def gluon_training(balancer, num_iterations=NUM_ITERATIONS, mean=False, **how):
     trainer = gluon.Trainer(
         net.collect_params(), "sgd", dict(tasks.OPTIMIZER), kvstore=balancer.kvstore, **how
     )
-    batches = balancer.iter(*tasks.make_data(), seed=tasks.SEED)
+    batches = balancer.iter(*tasks.make_data(), seed=tasks.SEED, pad=False)
     seen: list[dict[str, list[int]]] = []
     while len(seen) < num_iterations:
         for batch in batches:
@@ -98,7 +103,7 @@ def module_fit(store):
     """Module.fit, through the balancer."""
     balancer = make_balancer(store)
     module = mx.mod.Module(tasks.make_symbol())
-    batches = balancer.iter(*tasks.make_data(), seed=tasks.SEED)
+    batches = balancer.iter(*tasks.make_data(), seed=tasks.SEED, pad=False)
     reshapes, seen = [], []
     reshape, next_of = module.reshape, batches.next
 

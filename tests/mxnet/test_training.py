@@ -42,7 +42,8 @@ def alone():
 def assert_trained_as(workers, alone):
     for worker in workers:
         for ours, theirs in zip(worker["weights"], alone, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+            # In float32: 1e-6 apart after 7 iterations, 4e-6 after 28, 1.2e-5 after 49.
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=3e-5)
 
 
 def assert_dealt_as_by_the_core(workers):

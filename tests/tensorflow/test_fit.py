@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from evenstep.core.dealing import shuffled
+from evenstep.core.stock_order import stock_order
 from evenstep.errors import InvalidSetting
 from evenstep.tensorflow import FitBalancer
 from tests.tensorflow.setup import cycle, data, distance, loss_of, net, note_reports, parameters
@@ -74,7 +74,7 @@ def fit(strategy, how):
     model, noting = compiled(strategy, how)
     balancer = FitBalancer(model, TOTAL, policy=cycle(*TABLE), summary=False)
     noted = note_reports(balancer._loop)
-    samples = balancer.dataset(data(NUM_SAMPLES), seed=3)
+    samples = balancer.dataset(data(NUM_SAMPLES), seed=3, pad=False)
     history = model.fit(
         samples, epochs=EPOCHS, callbacks=[balancer], verbose=0, shuffle=False
     )  # fmt: skip
@@ -90,7 +90,7 @@ def fit_alone(strategy, how):
     x, y = data(NUM_SAMPLES)
     losses = []
     for epoch in range(EPOCHS):
-        order = shuffled(NUM_SAMPLES, 3, epoch)
+        order = stock_order(NUM_SAMPLES, 3, epoch)
         batches = [order[i : i + TOTAL] for i in range(0, NUM_SAMPLES, TOTAL)]
         of_epoch = 0.0
         for batch in batches:
@@ -98,6 +98,19 @@ def fit_alone(strategy, how):
             model.train_on_batch(x[batch], y[batch])
         losses.append(of_epoch / NUM_SAMPLES)
     return parameters(model), losses
+
+
+def fit_with_another_total(strategy):
+    model, _ = compiled(strategy, "adam")
+    balancer = FitBalancer(model, TOTAL, summary=False)
+    with pytest.raises(InvalidSetting, match=r"total must stay 16 with fit, .* got 32"):
+        balancer.total = 32
+    balancer.close()
+    return balancer.total
+
+
+def test_total_of_a_fit_cannot_change(cluster):
+    assert cluster.run(fit_with_another_total) == [TOTAL, TOTAL]
 
 
 @pytest.mark.parametrize("how", ["adam", "clipped"])

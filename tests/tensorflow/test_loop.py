@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from evenstep.core.dealing import shuffled
+from evenstep.core.stock_order import stock_order
 from evenstep.training.epochs import Epochs
 from tests.tensorflow.setup import (
     balanced,
@@ -44,7 +44,7 @@ def fit(strategy, how, iterations=50, **settings):
     with strategy.scope():
         model, optimizer = net(), optimizer_of(how)
     with balanced(strategy, TOTAL, policy=cycle(*TABLE), **settings) as balancer:
-        dataset = balancer.dataset(data(NUM_SAMPLES), seed=3)
+        dataset = balancer.dataset(data(NUM_SAMPLES), seed=3, pad=False)
         local_gradients = gradients_of(model, dataset.element_spec)
         sizes = []
         while balancer.iteration < iterations:
@@ -71,7 +71,7 @@ def fit_alone(strategy, how, iterations=50):
     batches = [
         order[i : i + TOTAL]
         for epoch in range(9)
-        for order in [shuffled(NUM_SAMPLES, 3, epoch)]
+        for order in [stock_order(NUM_SAMPLES, 3, epoch)]
         for i in range(0, NUM_SAMPLES, TOTAL)
     ]
     for batch in batches[:iterations]:
@@ -100,7 +100,7 @@ def test_new_sizes_hold_from_the_next_batch_on_and_are_never_traced_again(cluste
 def visited(strategy, shuffle=True, table=TABLE, **settings):
     """Return the samples of each iteration of two epochs, and the plans."""
     with balanced(strategy, TOTAL, policy=cycle(*table), **settings) as balancer:
-        dataset = balancer.dataset(np.arange(NUM_SAMPLES), seed=7, shuffle=shuffle)
+        dataset = balancer.dataset(np.arange(NUM_SAMPLES), seed=7, shuffle=shuffle, pad=False)
         seen, plans = [], []
         for _ in range(2):
             for samples in dataset:
@@ -150,7 +150,9 @@ def mapped(strategy):
 
     words = np.array([f"w{i}" for i in range(NUM_SAMPLES)])
     with balanced(strategy, TOTAL, policy=cycle(*TABLE)) as balancer:
-        dataset = balancer.dataset((np.arange(NUM_SAMPLES), words), map=make, shuffle=False)
+        dataset = balancer.dataset(
+            (np.arange(NUM_SAMPLES), words), map=make, shuffle=False, pad=False
+        )
         seen: list[tuple[float, bytes]] = []
         for samples, made in dataset:
             assert len(samples) == balancer._loop.samples

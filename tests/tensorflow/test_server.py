@@ -73,7 +73,7 @@ def fit(strategy, address, pause=0.0, **settings):
     """Train 50 iterations; return the parameters, the plans, and how often was traced."""
     speed = (100.0, 300.0)[int(strategy.cluster_resolver.task_id)]
     with pushing(strategy, address, timer=SpeedTimer(speed), **settings) as (model, balancer):
-        dataset = balancer.dataset(data(NUM_SAMPLES), seed=3)
+        dataset = balancer.dataset(data(NUM_SAMPLES), seed=3, pad=False)
         local_gradients = gradients_of(model, dataset.element_spec)
         plans = []
         while balancer.iteration < 50:

@@ -1,7 +1,8 @@
 """The samples that every framework must deal out for the same seed and the same plans.
 
 `sequences.json` was written down once: iteration by iteration the samples of each worker, over two
-epochs whose last iterations are smaller.
+epochs whose last iterations are smaller. The samples of each iteration are those that torch's
+DistributedSampler deals to two workers.
 """
 
 from __future__ import annotations

@@ -1,20 +1,27 @@
 """The loop of a worker: the same promises for every framework that is built on it."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evenstep.core import Advice, Floats
-from evenstep.errors import DivergedPlans, InvalidSetting
+from evenstep.core import Advice, Floats, as_ints
+from evenstep.errors import DivergedPlans, InfeasibleLimits, InvalidSetting, StateFileError
+from evenstep.insight.advice.observations import observations_of
+from evenstep.insight.report.figures import figures_of
+from evenstep.insight.retrospect import look_back
 from evenstep.runlog import read
 from evenstep.training.collective import Alone, gather_values, require_agreement
 from evenstep.training.epochs import Epochs
-from evenstep.training.extra_column import ExtraColumn
-from evenstep.training.loop import batches
+from evenstep.training.iteration import Iteration, Pass
+from evenstep.training.loop import Loop, batches
 from evenstep.training.loop_setup import make_loop
+from evenstep.training.report_rows import ExtraColumn
+from tests.figures import numbers_in
 from tests.training.cycle import Cycle, cycle
 from tests.training.threads import ThreadCollective, together
 from tests.training.timers import SpeedTimer
@@ -300,18 +307,69 @@ def test_a_cap_that_was_learned_limits_the_plans_of_all_workers():
     assert together(2, work) == [[2, 6]] * 2
 
 
-def test_an_interrupted_iteration_continues_where_another_loader_ends():
-    loop = make_loop(Alone(), 8, framework="threads", summary=False)
-    first = next(batches(loop, Epochs(16, 8)))
-    training = loop.now
-    assert len(list(batches(loop, Epochs(5, 8)))) == 1
-    loop.resume(training, loop.now)
-    assert loop.now is training
-    assert loop.share.sizes.tolist() == first.sizes.tolist() == [8]
-    loop.stop()
-    loop.resume(training, training)
-    assert loop.iteration == 1 and loop.now.is_done
+def hand_out(loop: Loop, of: Pass, size: int = 8) -> Iteration:
+    iteration = loop.begin(of)
+    loop.has_batch(as_ints([size]), (0, of.num_begun))
+    return iteration
+
+
+@pytest.fixture
+def ahead() -> Iterator[Loop]:
+    loop = make_loop(Alone(), 8, framework="threads", summary=False, fetches_ahead=True)
+    yield loop
     loop.close()
+
+
+def test_batches_that_are_fetched_ahead_are_trained_on_in_their_order(ahead):
+    training = Pass()
+    first, second, third = (hand_out(ahead, training) for _ in range(3))
+    assert ahead.now is first and ahead.outstanding == [first, second, third]
+    ahead.stop()
+    ahead.use(second)
+    ahead.keep()
+    # The oldest one is next, though another one has been requested last.
+    fourth = hand_out(ahead, training)
+    assert ahead.now is third and ahead.outstanding == [third, fourth]
+    assert ahead.stop().sizes.tolist() == [16]
+
+
+def test_a_running_iteration_continues_after_an_evaluation_with_another_loader(ahead):
+    training, evaluating = Pass(), Pass()
+    first = hand_out(ahead, training)
+    for _ in range(3):
+        hand_out(ahead, evaluating, size=5)
+    ahead.leave(evaluating)
+    assert ahead.now is first and ahead.share.sizes.tolist() == [8]
+    ahead.stop()
+    # Nothing was trained on in the evaluation, so its batches are not next.
+    second = hand_out(ahead, training)
+    assert ahead.now is second and ahead.outstanding == [second]
+
+
+def test_a_batch_that_was_left_out_is_not_trained_on_later(ahead):
+    training = Pass()
+    hand_out(ahead, training)
+    second = hand_out(ahead, training)
+    ahead.use(second)
+    ahead.stop()
+    assert ahead.outstanding == []
+
+
+def test_the_end_of_a_pass_is_called_after_its_last_iteration(ahead):
+    called: list[int] = []
+    training, evaluating = Pass(), Pass()
+    hand_out(ahead, training)
+    ahead.leave(training)
+    ahead.after(training, lambda: called.append(1))
+    hand_out(ahead, evaluating)
+    assert called == []
+    ahead.stop()
+    hand_out(ahead, evaluating)
+    assert called == [1]
+    ahead.leave(evaluating)
+    ahead.after(evaluating, lambda: called.append(2))
+    hand_out(ahead, Pass())
+    assert called == [1]
 
 
 def test_a_straggler_is_left_behind_where_that_is_asked_for():
@@ -335,3 +393,177 @@ def test_a_straggler_is_left_behind_where_that_is_asked_for():
 
     together(2, work)
     assert left == [(1, "w1")] * 2
+
+
+OLD_STATE = {"epoch": 1, "position": 2, "seed": 5, "total": 6, "dataset length": 21}
+"""As a version without the stock order wrote it, of Epochs(21, 6, seed=5)."""
+OLD_REST = [
+    [[10, 4, 6, 1], [8, 0]], [[19, 3], [17]],
+    [[8, 5, 18, 15], [13, 12]], [[6, 10, 2, 19], [4, 1]], [[0, 3, 16, 20], [7, 9]],
+    [[11, 17], [14]],
+]  # fmt: skip
+"""The samples of two workers that it dealt out after that, to the end of the next epoch."""
+
+
+def rest_of(epochs, iterations):
+    """Return the samples of two workers in the next iterations."""
+    found = []
+    sizes = np.array([4, 2])
+    for _ in range(iterations):
+        if epochs.deal(sizes, 0) is None:
+            epochs.end()
+        found.append([epochs.deal(sizes, worker).samples.tolist() for worker in (0, 1)])
+        epochs.advance()
+    return found
+
+
+def test_checkpoint_of_an_earlier_version_goes_on_in_its_order_to_the_end():
+    epochs = Epochs(21, 6, seed=5, num_workers=2)
+    epochs.load_state_dict(OLD_STATE)
+    assert rest_of(epochs, 3) == OLD_REST[:3]
+    again = Epochs(21, 6, seed=5, num_workers=2)
+    again.load_state_dict(epochs.state_dict())
+    assert rest_of(again, 3) == OLD_REST[3:]
+
+
+def test_checkpoint_goes_on_in_the_stock_order():
+    epochs, whole = (Epochs(21, 6, seed=5, num_workers=2) for _ in range(2))
+    expected = rest_of(whole, 8)
+    assert rest_of(epochs, 3) == expected[:3]
+    again = Epochs(21, 6, seed=5, num_workers=2)
+    again.load_state_dict(epochs.state_dict())
+    assert rest_of(again, 5) == expected[3:]
+    # 21 samples and one of them again, for two workers.
+    assert [len(one + other) for one, other in expected] == [6, 6, 6, 4] * 2
+
+
+def test_offset_says_where_an_epoch_goes_on_whatever_the_totals_were():
+    epochs = Epochs(40, 4, shuffle=False, num_workers=2)
+    sizes = [[2, 2], [2, 2], [10, 6], [10, 6]]
+    seen = [epochs_part(epochs, part) for part in sizes[:3]]
+    again = Epochs(40, 4, shuffle=False, num_workers=2)
+    again.load_state_dict(epochs.state_dict())
+    seen.append(epochs_part(again, sizes[3]))
+    assert seen == [list(range(4)), list(range(4, 8)), list(range(8, 24)), list(range(24, 40))]
+    assert (len(again), again.position) == (4, 4)
+
+
+def epochs_part(epochs, sizes):
+    """Return the samples of all workers in the next iteration."""
+    parts = [epochs.deal(np.array(sizes), worker).samples for worker in range(len(sizes))]
+    epochs.advance()
+    return sorted(np.concatenate(parts).tolist())
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_no_iteration_has_repeated_samples_only(drop_last):
+    # 64 samples are padded to 66 for 3 workers, but no stock loader has a total of 16 or 64 there.
+    for total in (64, 16, 33, 10):
+        epochs = Epochs(64, total, num_workers=3, shuffle=False, drop_last=drop_last)
+        sizes = np.diff(np.arange(4) * total // 3)
+        seen = []
+        while epochs.deal(sizes, 0) is not None:
+            seen.append(epochs_part(epochs, sizes))
+        last = {64: 64, 16: 16, 33: 33, 10: 10 if drop_last else 6}[total]
+        assert len(seen[-1]) == last
+        assert len(seen) == (64 + 2 * (total == 33)) // total + (last == 6)
+
+
+@pytest.mark.parametrize("pad", [None, "drop", 1.0])
+def test_other_ways_to_pad_are_refused(pad):
+    with pytest.raises(InvalidSetting, match="pad must be True, False or 'truncate', got"):
+        Epochs(20, 6, pad=pad)
+
+
+def change_total(collective, to=40, num_samples=220, **settings):
+    """Train an epoch, by default with sizes in proportion to speeds; return what was dealt.
+
+    The total changes after three iterations. Returns the loop, too.
+    """
+    settings = {"mode": "static", "shares": SPEEDS[: collective.num_workers], **settings}
+    if settings["mode"] == "off":
+        del settings["shares"]
+    loop = make_loop(
+        collective, TOTAL, framework="threads", summary=False,
+        timer=SpeedTimer(SPEEDS[collective.worker]), **settings,
+    )  # fmt: skip
+    epochs = Epochs.of_loop(loop, num_samples, seed=3, pad=False)
+    seen = []
+    for dealt in batches(loop, epochs):
+        loop.finish()
+        loop.take(loop.collective.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))
+        seen.append(dealt)
+        if loop.iteration == 3:
+            loop.change_total(to[collective.worker] if isinstance(to, tuple) else to)
+            assert len(epochs) == 3 + -(-max(0, num_samples - 3 * TOTAL) // loop.total)
+    loop.close()
+    return seen, loop
+
+
+def test_total_changes_in_mid_epoch_and_each_sample_is_visited_once():
+    workers = together(3, lambda collective: change_total(collective, num_samples=300))
+    for seen, loop in workers:
+        assert [int(dealt.sizes.sum()) for dealt in seen] == [70, 70, 70, 40, 40, 10]
+        assert seen[2].sizes.tolist() == [40, 20, 10]
+        assert seen[3].sizes.tolist() == [24, 11, 5]
+        assert loop.total == loop.newest_plan.total == 40
+    everything = np.concatenate([dealt.samples for seen, _ in workers for dealt in seen])
+    assert np.array_equal(np.sort(everything), np.arange(300))
+
+
+def test_workers_with_different_totals_are_found_out():
+    with pytest.raises(DivergedPlans):
+        together(2, lambda collective: change_total(collective, to=(40, 42)))
+    with pytest.raises(DivergedPlans):
+        together(2, lambda collective: change_total(collective, to=(40, TOTAL)))
+
+
+@pytest.mark.parametrize("to", [2, 0, 2.5, 201])
+def test_total_that_cannot_be_is_refused(to):
+    with pytest.raises((InvalidSetting, InfeasibleLimits), match=f"got {to}|total {to}"):
+        together(3, lambda collective: change_total(collective, to=to, maximum=66))
+
+
+def test_run_log_with_two_totals_is_understood(tmp_path):
+    path = tmp_path / "run.jsonl"
+    together(3, lambda c: change_total(c, num_samples=1500, log=str(path), name=f"w{c.worker}"))
+    run = read(path)
+    assert [(total, len(part.iterations)) for part, total in run.parts] == [(70, 3), (40, 33)]
+    [note] = run.events_of("note")
+    assert (note.iteration, note.text) == (3, "the total changes from 70 to 40 samples")
+    seen = observations_of(run)
+    assert seen.total == 40
+    assert set(seen.sizes.sum(axis=1)) == {40.0, 10.0}
+    back = look_back(run)
+    figures = figures_of(run, estimates=back)
+    # The iterations of 70 samples were not slower for want of balancing.
+    assert (figures.total, figures.before, figures.speedup) == (40, None, None)
+    assert figures.after is not None and figures.after.batch_sizes == [24, 11, 5]
+    slowest, best = 1.0, 1.0 / (4 + 2 + 1)
+    # By the speeds 4, 2 and 1 even sizes are 14, 13, 13, and the best ones 24, 11, 5.
+    assert back.plain[10] == pytest.approx(13 * slowest, rel=0.1)
+    assert back.optimum[10] == pytest.approx(40 * best, rel=0.1)
+
+
+def test_summary_compares_each_total_with_its_own_even_sizes():
+    (_, loop), *_ = together(3, lambda c: change_total(c, num_samples=1500, mode="off"))
+    assert loop.summary().startswith("evenstep: batch sizes 14/13/13, as in plain BSP")
+    (_, loop), *_ = together(3, lambda c: change_total(c, num_samples=1500))
+    # By the speeds 4, 2 and 1: a third of the total at speed 1 against a seventh of it.
+    assert numbers_in(loop.summary().split(";")[-1])[0] == pytest.approx(57, abs=4)
+
+
+def test_checkpoint_holds_its_total():
+    (_, loop), *_ = together(3, change_total)
+    state = loop.state_dict()
+
+    def work(collective, total):
+        fresh = make_loop(collective, total, framework="threads", summary=False)
+        fresh.load_state_dict(state)
+        return fresh.total, fresh.plan.sizes.tolist()
+
+    # The total was 70 at first, and 40 when the checkpoint was made.
+    for total in (70, 40):
+        assert together(3, partial(work, total=total)) == [(40, [24, 11, 5])] * 3
+    with pytest.raises(StateFileError, match="total must be that of the checkpoint, 40, got 50"):
+        together(3, partial(work, total=50))

@@ -104,10 +104,10 @@ def observations_of(run_log: RunLog) -> Observations:
         raise InvalidSetting(
             f"advice takes the times of at least {FEWEST} iterations, got a run log with none"
         )
-    segment = run_log.segments[-1]
+    segment, total = run_log.parts[-1]
     length = len(segment.iterations)
     most = max(50, _ENTRIES // len(segment.workers))
-    warms_up = run_log.header.source != "simulated" and len(run_log.segments) == 1
+    warms_up = run_log.header.source != "simulated" and len(run_log.parts) == 1
     first = WARM_UP if warms_up and length > 5 * WARM_UP else 0
     rows = slice(max(first, length - most), None)
     remarks = []
@@ -116,13 +116,17 @@ def observations_of(run_log: RunLog) -> Observations:
             f"Workers joined or left: this is about the {len(segment.workers)} that were there "
             "at the end."
         )
+    elif len(run_log.parts) > 1:
+        remarks.append(
+            f"The total changed: this is about the last {length} iterations, of {total}."
+        )
     elif length - first > most:
         remarks.append(f"This is about the last {most} iterations.")
     return Observations(
         workers=segment.workers,
         sizes=segment.batch_sizes[rows].astype(np.float64),
         times=segment.times[rows],
-        total=run_log.header.total,
+        total=total,
         sizes_follow=follows_speeds(run_log.header.policy),
         caps=np.asarray(segment.caps[-1]),
         source=run_log.header.source,

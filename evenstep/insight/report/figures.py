@@ -113,14 +113,16 @@ def figures_of(
     at_first = plans == plans[0] if len(plans) else np.zeros(0, bool)
     changed = not at_first.all()
     late = np.arange(len(plans)) >= len(plans) // 2
+    # Iterations of another total are not compared.
+    total, has_total = _last_total(run_log)
     before, before_is = None, ""
     if plain is not None:
         everything = np.ones(plain.num_iterations, bool)
         before, before_is = _phase(plain, everything), _name_of(plain)
-    elif changed:
+    elif changed and has_total[0]:
         before = _phase(run_log, at_first)
         before_is = "even batch sizes at the start" if _is_even(before) else "the first plan"
-    settled = late & ~at_first if changed else np.ones(len(plans), bool)
+    settled = late & ~at_first & has_total if changed else np.ones(len(plans), bool)
     after = _phase(run_log, settled)
     optimum_is = "" if optimum is None else "known"
     plain_estimate = None
@@ -132,13 +134,21 @@ def figures_of(
     header = run_log.header
     return Figures(
         source=header.source, job=header.job, policy=header.policy, predictor=header.predictor,
-        total=header.total, workers=run_log.workers,
+        total=total, workers=run_log.workers,
         num_iterations=run_log.num_iterations + run_log.num_skipped,
         num_skipped=run_log.num_skipped,
         ended=run_log.ended, complete=run_log.complete, before_is=before_is, before=before,
         after=after, straggler=_straggler(run_log, plain, before or after), optimum=optimum,
         optimum_is=optimum_is, plain_estimate=plain_estimate,
     )  # fmt: skip
+
+
+def _last_total(run_log: RunLog) -> tuple[int, Bools]:
+    """Return the total at the end of a run, and which iterations have it."""
+    parts = run_log.parts
+    last = parts[-1][1] if parts else run_log.header.total
+    has_it = [np.full(len(part.iterations), total == last) for part, total in parts]
+    return last, np.concatenate([np.zeros(0, bool), *has_it])
 
 
 def _typical(times: Floats) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from evenstep.core import Ints
-from evenstep.core.dealing import shuffled
+from evenstep.core.dealing import numpy_order
 from evenstep.errors import InvalidSetting
 
 
@@ -18,7 +18,7 @@ def deal_mixed(num_samples: int, num_partitions: int, seed: int = 0) -> list[Int
     [[2, 3, 4], [5, 6], [0, 1]]
     """
     _check_count(num_samples, num_partitions)
-    order = shuffled(num_samples, seed, epoch=0)
+    order = numpy_order(num_samples, seed, epoch=0)
     return [np.sort(samples) for samples in np.array_split(order, num_partitions)]
 
 

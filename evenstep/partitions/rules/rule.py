@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core import UNLIMITED, Ints, Limits, as_ints, frozen
-from evenstep.core.short_form import require_whole
+from evenstep.core import UNLIMITED, Ints, Limits, as_ints, frozen, require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.rules.plan import MigrationPlan, plan_migration, target_sizes
 from evenstep.partitions.rules.traversals import Traversals

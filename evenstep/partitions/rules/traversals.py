@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenstep.core import Floats, Ints, frozen, require
-from evenstep.core.dealing import shuffled
+from evenstep.core.dealing import numpy_order
 from evenstep.errors import InvalidSetting
 
 Key = tuple[int, int]
@@ -109,7 +109,9 @@ class SampleStream:
                 del self._orders[next(iter(self._orders))]
             number = self._first + traversal
             self._orders[traversal] = (
-                shuffled(self._size, self._seed, number) if self._shuffle else np.arange(self._size)
+                numpy_order(self._size, self._seed, number)
+                if self._shuffle
+                else np.arange(self._size)
             )
         return self._orders[traversal]
 

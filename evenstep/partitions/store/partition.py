@@ -10,7 +10,7 @@ from typing import IO, Any
 import numpy as np
 
 from evenstep.core import Ints
-from evenstep.core.folder_lock import lock_folder
+from evenstep.core.archive import lock_folder
 from evenstep.errors import InvalidSetting, PartitionError
 from evenstep.partitions.store.blocks import BLOCKS, block_path, map_block, sync_folder, write_rows
 from evenstep.partitions.store.index import FILE, Index, read_index, write_index

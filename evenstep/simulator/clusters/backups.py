@@ -11,8 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from evenstep.core import Floats, Ints
-from evenstep.core.short_form import require_whole
+from evenstep.core import Floats, Ints, require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.conditions import Conditions, Environment

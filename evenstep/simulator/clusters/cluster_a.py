@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core.short_form import require_whole
+from evenstep.core import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.curves import Curves, Points, table

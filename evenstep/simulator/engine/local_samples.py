@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core import Floats, Ints, require
-from evenstep.core.gradient_weight import gradient_weight
+from evenstep.core import Floats, Ints, gradient_weight, require
 from evenstep.errors import InvalidSetting
 from evenstep.partitions import MigrationPlan, MigrationRule, Traversals
 from evenstep.partitions.rules.choice import Holdings

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from evenstep.core.short_form import require_whole
+from evenstep.core import require_whole
 from evenstep.simulator.engine.iteration import Arrival, Fault
 from evenstep.simulator.schemes import Scheme
 

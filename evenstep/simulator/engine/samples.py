@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from evenstep.core import Ints
-from evenstep.core.dealing import deal, home_of, shuffled
+from evenstep.core.dealing import deal, home_of, numpy_order
 from evenstep.errors import InvalidSetting
 
 
@@ -45,7 +45,7 @@ class SharedOrder:
         if self._slice is None or self._slice[:2] != (iteration, total):
             start, n = iteration * total, self._num_samples
             epochs = range(start // n, (start + total - 1) // n + 1)
-            orders = np.concatenate([shuffled(n, self._seed, epoch) for epoch in epochs])
+            orders = np.concatenate([numpy_order(n, self._seed, epoch) for epoch in epochs])
             first = start - epochs[0] * n
             self._slice = (iteration, total, orders[first : first + total])
         return self._slice[2]
@@ -74,7 +74,7 @@ class WorkerStreams:
             )
 
         def share(worker: int, epoch: int) -> Ints:
-            return home_of(shuffled(num_samples, seed, epoch), num_workers, worker)
+            return home_of(numpy_order(num_samples, seed, epoch), num_workers, worker)
 
         return cls(num_workers, share)
 
@@ -92,7 +92,7 @@ class WorkerStreams:
 
         def shuffled_partition(worker: int, number: int) -> Ints:
             partition = partitions[worker]
-            return partition[shuffled(len(partition), seed, number)]
+            return partition[numpy_order(len(partition), seed, number)]
 
         return cls(len(partitions), shuffled_partition, first_pass)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from evenstep.core.short_form import require_whole
+from evenstep.core import require_whole
 
 T = TypeVar("T")
 

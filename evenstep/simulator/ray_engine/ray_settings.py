@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from evenstep.core.short_form import require_whole
+from evenstep.core import require_whole
 from evenstep.errors import InvalidSetting
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evenstep.core.short_form import require_whole
+from evenstep.core import require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.schemes.scheme import NOTHING, Answer
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core import Ints
-from evenstep.core.short_form import require_whole
+from evenstep.core import Ints, require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.schemes.bsp import Bsp
 from evenstep.simulator.schemes.scheme import Answer

@@ -218,7 +218,8 @@ AT_THE_TOP = [
     ),
     (
         top('policy = "evn"'),
-        "2: policy must be one of even, static, proportional, stepwise, equal_finish, got 'evn'",
+        "2: policy must be one of even, static, proportional, cautious, stepwise, "
+        "equal_finish, got 'evn'",
     ),
     (top('policy = "stepwise:step=-1"'), "2: policy: step of stepwise must be >= 1, got -1"),
     (top("total = 64"), " exactly one of total, samples_per_worker must be given, got both"),

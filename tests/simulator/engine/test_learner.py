@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from evenstep.core.dealing import deal, shuffled
+from evenstep.core.dealing import deal, numpy_order
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.clusters.scenarios import make_scenario
 from evenstep.simulator.engine.experiment import Experiment
@@ -75,7 +75,7 @@ def test_bsp_is_training_on_the_joined_batch():
     stepping = torch.optim.SGD(model.parameters(), lr=0.1)
     for k in range(5):
         stepping.zero_grad()
-        EXACT.loss(model, shuffled(EXACT.num_samples, 0, 0)[64 * k : 64 * (k + 1)]).backward()
+        EXACT.loss(model, numpy_order(EXACT.num_samples, 0, 0)[64 * k : 64 * (k + 1)]).backward()
         stepping.step()
     assert difference(parameters, [p.detach() for p in model.parameters()]) < 1e-12
 
@@ -102,7 +102,7 @@ def test_gradient_is_computed_at_the_parameters_that_were_pulled():
     cluster = cluster_of(1.0, 2.5)
     _, parameters = train("asp", updates=1, cluster=replace(cluster, total=8), workload=workload)
     learner_updates = train("asp", updates=2, cluster=replace(cluster, total=8), workload=workload)
-    order = shuffled(workload.num_samples, 0, 0)
+    order = numpy_order(workload.num_samples, 0, 0)
     half = len(order) // 2
     fast, slow = (iter(np.split(share, len(share) // 4)) for share in (order[:half], order[half:]))
 
@@ -184,7 +184,7 @@ def test_running_statistics_are_those_of_a_worker_alone():
     workload = WithBatchNorm()
     model = workload.make_model(0)
     for k in range(4):
-        workload.loss(model, shuffled(workload.num_samples, 0, 0)[32 * k : 32 * (k + 1)])
+        workload.loss(model, numpy_order(workload.num_samples, 0, 0)[32 * k : 32 * (k + 1)])
     buffers = dict(model.named_buffers())
     assert float(buffers["1.running_mean"].abs().max()) > 0.1
     torch.testing.assert_close(mean, buffers["1.running_mean"])
@@ -195,7 +195,7 @@ def test_running_statistics_are_averaged_over_workers():
     cluster = replace(cluster_of(1.0, 2.0), total=32)
     _, (*_, mean, _) = train(cluster=cluster, workload=WithBatchNorm(), updates=1)
     inputs = WithBatchNorm()._digits.train.tensors[0].flatten(1)
-    both = deal(shuffled(1536, 0, 0)[:32], np.array([32, 0]), 0)
+    both = deal(numpy_order(1536, 0, 0)[:32], np.array([32, 0]), 0)
     torch.testing.assert_close(mean, 0.1 * inputs[torch.from_numpy(both)].mean(dim=0))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from evenstep.core.gradient_weight import gradient_weight
+from evenstep.core import gradient_weight
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.engine.optimizers import make_optimizer
 from evenstep.simulator.engine.parameter_server import ParameterServer, Shard

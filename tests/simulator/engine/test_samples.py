@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.core.dealing import shuffled
+from evenstep.core.dealing import numpy_order
 from evenstep.errors import InvalidSetting
 from evenstep.simulator.engine.samples import SharedOrder, WorkerStreams
 
@@ -19,7 +19,7 @@ def slices(sizes_of_iterations, seed=3):
 def test_shared_order_concatenates_the_epochs():
     dealt = slices([[2, 2]] * 5)
     together = [s for both in dealt for worker in both for s in worker]
-    expected = np.concatenate([shuffled(10, 3, 0), shuffled(10, 3, 1)]).tolist()
+    expected = np.concatenate([numpy_order(10, 3, 0), numpy_order(10, 3, 1)]).tolist()
     assert together == expected
 
 
@@ -30,7 +30,7 @@ def test_iteration_has_the_same_samples_however_they_are_dealt():
 
 def test_slice_may_be_larger_than_the_data():
     ((one, other),) = slices([[13, 12]])
-    assert sorted(one + other) == sorted([*range(10), *range(10), *shuffled(10, 3, 2)[:5]])
+    assert sorted(one + other) == sorted([*range(10), *range(10), *numpy_order(10, 3, 2)[:5]])
 
 
 def test_shares_of_one_epoch_make_up_the_data():
@@ -46,7 +46,7 @@ def test_shares_of_one_epoch_make_up_the_data():
 def test_stream_continues_into_the_next_pass_in_the_middle_of_a_batch():
     streams = WorkerStreams.of_shares(num_samples=4, num_workers=1, seed=0)
     dealt = [streams.deal(0, k, np.array([3])).tolist() for k in range(4)]
-    expected = np.concatenate([shuffled(4, 0, epoch) for epoch in range(3)]).tolist()
+    expected = np.concatenate([numpy_order(4, 0, epoch) for epoch in range(3)]).tolist()
     assert [s for batch in dealt for s in batch] == expected
 
 

@@ -1,4 +1,4 @@
-"""Attribution: late times are moved into the reports of the iteration that they belong to.
+"""Late times: they are moved into the reports of the iteration that they belong to.
 
 A device that runs ahead of its host is measured one iteration late, so that the reports at the end
 of iteration k carry its time of k-1. Where times are recorded or added up, the reports about an
@@ -22,7 +22,7 @@ LONGEST_WAIT = 4
 """Iterations that reports are held back at most, so that a silent worker cannot delay more."""
 
 
-class Attribution(Generic[About]):
+class LateTimes(Generic[About]):
     """Returns reports, in order, once they hold the times of their own iteration.
 
     A value of the caller travels with each. If no worker is late, they are returned at once.

@@ -1,9 +1,9 @@
-"""Attribution: late times go into the reports of their own iteration."""
+"""LateTimes: late times go into the reports of their own iteration."""
 
 import numpy as np
 
 from evenstep.core import Reports
-from evenstep.core.attribution import LONGEST_WAIT, Attribution
+from evenstep.core.late_times import LONGEST_WAIT, LateTimes
 
 NAN = np.nan
 
@@ -22,7 +22,7 @@ def told(complete):
 
 
 def test_reports_in_time_come_back_at_once():
-    attribution: Attribution[str] = Attribution()
+    attribution: LateTimes[str] = LateTimes()
     for k in range(3):
         reports = reports_of(k, [4, 8])
         assert attribution.add(reports, f"{k}") == [(reports, f"{k}")]
@@ -30,7 +30,7 @@ def test_reports_in_time_come_back_at_once():
 
 
 def test_reports_wait_for_the_times_of_their_own_iteration():
-    attribution: Attribution[str] = Attribution()
+    attribution: LateTimes[str] = LateTimes()
     assert told(attribution.add(reports_of(0, [1, 0], [0, -1]), "0")) == []
     assert told(attribution.add(reports_of(1, [2, 20], [1, 0]), "1")) == [("0", [1, 20])]
     assert told(attribution.add(reports_of(2, [3, 30], [2, 1]), "2")) == [("1", [2, 30])]
@@ -38,21 +38,21 @@ def test_reports_wait_for_the_times_of_their_own_iteration():
 
 
 def test_worker_without_a_time_of_a_later_iteration_is_waited_for_no_more():
-    attribution: Attribution[str] = Attribution()
+    attribution: LateTimes[str] = LateTimes()
     assert told(attribution.add(reports_of(0, [1, 0], [0, -1]), "0")) == []
     # Its time of iteration 0 cannot be trusted, which it says with the iteration and no time.
     assert told(attribution.add(reports_of(1, [2, 0], [1, 0]), "1")) == [("0", [1, 0])]
 
 
 def test_worker_that_says_nothing_holds_up_a_few_iterations_only():
-    attribution: Attribution[int] = Attribution()
+    attribution: LateTimes[int] = LateTimes()
     complete = [told(attribution.add(reports_of(k, [1, 0], [k, -1]), k)) for k in range(10)]
     assert complete[:LONGEST_WAIT] == [[]] * LONGEST_WAIT
     assert complete[LONGEST_WAIT:] == [[(k, [1, 0])] for k in range(10 - LONGEST_WAIT)]
 
 
 def test_training_that_goes_back_gets_no_time_of_before():
-    attribution: Attribution[str] = Attribution()
+    attribution: LateTimes[str] = LateTimes()
     attribution.add(reports_of(6, [1], [5]), "6")
     assert told(attribution.add(reports_of(6, [9], [5]), "6 again")) == [("6", [0])]
     assert told(attribution.add(reports_of(7, [8], [6]), "7")) == [("6 again", [8])]
