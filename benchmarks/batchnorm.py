@@ -22,7 +22,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from benchmarks.report import Row, progress, show
 from evenstep.cli.arguments import parse_seeds
-from evenstep.core.dealing import shuffled
+from evenstep.core.dealing import numpy_order
 from evenstep.simulator.workloads.digits import accuracy, digits
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
@@ -140,7 +140,7 @@ def train(norm: str, sizing: str, total: int, epochs: int, seed: int) -> Row:
     off: list[float] = []
     apart: list[float] = []
     for epoch in range(epochs):
-        batches = torch.from_numpy(shuffled(len(labels), seed, epoch)).split(total)
+        batches = torch.from_numpy(numpy_order(len(labels), seed, epoch)).split(total)
         for i, chosen in enumerate(batches):
             part = images[chosen], labels[chosen]
             joined = gradient_of(copy.deepcopy(emulation.nets[0]), *part) if i % 8 == 0 else None
@@ -178,7 +178,7 @@ def sync_gradient_off(sizing: str, total: int, seed: int) -> float:
     over its own batch. Weighing it by x_i / X comes too late for what came from the others.
     """
     training, _ = digits()
-    chosen = torch.from_numpy(shuffled(len(training), seed, 0))[:total]
+    chosen = torch.from_numpy(numpy_order(len(training), seed, 0))[:total]
     images, labels = (part[chosen] for part in training.tensors)
     sizes = next(splits(sizing, total, seed))
     torch.manual_seed(seed)

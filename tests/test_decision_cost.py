@@ -15,7 +15,12 @@ from evenstep.core.planner import Planner
 from evenstep.policies import make_policy
 from evenstep.predictors import make_predictor
 
-SETUPS = [("equal_finish", None), ("proportional", "best_of"), ("even", None)]
+SETUPS = [
+    ("equal_finish", None),
+    ("proportional", "best_of"),
+    ("cautious", "best_of"),
+    ("even", None),
+]
 
 
 def planner_of(num_workers: int, policy: str, predictor: str | None) -> Planner:

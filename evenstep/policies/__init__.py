@@ -20,10 +20,10 @@ from typing import Any
 from evenstep.core import Policy
 from evenstep.core.short_form import construct, parse_spec
 from evenstep.errors import InvalidSetting
+from evenstep.policies.cautious import Cautious
 from evenstep.policies.equal_finish import EqualFinish
-from evenstep.policies.even import Even
 from evenstep.policies.proportional import Proportional
-from evenstep.policies.static import Static
+from evenstep.policies.static import Even, Static
 from evenstep.policies.stepwise import Stepwise
 from evenstep.policies.whole_granules import WholeGranules
 from evenstep.policies.wrappers import DeadBand, EveryN, Limited, ObserveOnly
@@ -31,6 +31,7 @@ from evenstep.policies.wrappers import DeadBand, EveryN, Limited, ObserveOnly
 __all__ = [
     "POLICIES",
     "WRAPPERS",
+    "Cautious",
     "DeadBand",
     "EqualFinish",
     "Even",
@@ -50,6 +51,7 @@ POLICIES: dict[str, Callable[..., Policy[Any]]] = {
     "even": Even,
     "static": Static,
     "proportional": Proportional,
+    "cautious": Cautious,
     "stepwise": Stepwise,
     "equal_finish": EqualFinish,
 }

@@ -24,8 +24,8 @@ from evenstep.core import (
     fits,
     keep_current,
     remap_rows,
+    require_whole,
 )
-from evenstep.core.short_form import require_whole
 from evenstep.core.split import makespan, split_affine
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies.finish_filter import FinishFilter

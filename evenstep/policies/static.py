@@ -1,4 +1,4 @@
-"""`static`: fixed shares from the user, for example 2:2:2:15."""
+"""Sizes that no report changes: `even` (plain BSP) and `static` (shares such as 2:2:2:15)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,26 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core import Decision, Ints, View, as_floats, predict_times, require
+from evenstep.core import Decision, Ints, View, as_floats, even_sizes, predict_times, require
 from evenstep.core.split import split_proportional
 from evenstep.errors import InvalidSetting
+
+
+@dataclass(frozen=True)
+class Even:
+    """Sizes that differ by at most one granule; the first workers get the larger ones."""
+
+    uses_speeds: ClassVar[bool] = False
+
+    def init(self, num_workers: int) -> None:
+        return None
+
+    def plan(self, view: View, state: None) -> tuple[Decision, None]:
+        sizes = even_sizes(view.total, view.limits)
+        return Decision(sizes, "even", predict_times(view, sizes)), None
+
+    def remap(self, state: None, keep: Ints) -> None:
+        return None
 
 
 @dataclass(frozen=True)

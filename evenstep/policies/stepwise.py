@@ -17,8 +17,8 @@ from evenstep.core import (
     fits,
     keep_current,
     remap_rows,
+    require_whole,
 )
-from evenstep.core.short_form import require_whole
 from evenstep.policies.memory_model import GUARD, MemoryModel
 
 FAST, FINE = "fast-approach", "fine-tune"

@@ -11,8 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Decision, Ints, Policy, View, even_sizes, fits, predict_times
-from evenstep.core.short_form import require_whole
+from evenstep.core import (
+    UNLIMITED,
+    Decision,
+    Ints,
+    Policy,
+    View,
+    even_sizes,
+    fits,
+    predict_times,
+    require_whole,
+)
 from evenstep.errors import InvalidSetting
 
 

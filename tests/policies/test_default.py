@@ -16,14 +16,14 @@ from evenstep.training.settings import choose_policy, choose_predictor
 
 @pytest.mark.parametrize("device", [None, "cpu", "cuda", "gpu", "tpu"])
 @pytest.mark.parametrize("reads_usage", [False, True])
-def test_proportional_needs_cpus_and_usage(device, reads_usage):
-    expected = "proportional" if device == "cpu" and reads_usage else "equal_finish"
+def test_cautious_needs_cpus_and_usage(device, reads_usage):
+    expected = "cautious" if device == "cpu" and reads_usage else "equal_finish"
     assert default_policy(device, reads_usage) == expected
 
 
 # The loops of tensorflow, jax and mxnet name their device, and nothing else of it.
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "mxnet"])
-@pytest.mark.parametrize(("device", "expected"), [("cpu", "Proportional"), ("gpu", "EqualFinish")])
+@pytest.mark.parametrize(("device", "expected"), [("cpu", "Cautious"), ("gpu", "EqualFinish")])
 def test_loops_follow_the_rule(framework, device, expected):
     loop = make_loop(Alone(), 8, framework=framework, device=device, summary=False)
     loop.close()

@@ -209,7 +209,8 @@ def test_a_policy_can_be_written_in_short(spec, policy):
     [
         (
             "fast",
-            "policy must be one of even, static, proportional, stepwise, equal_finish, got 'fast'",
+            "policy must be one of even, static, proportional, cautious, stepwise, "
+            "equal_finish, got 'fast'",
         ),
         (
             "even+even",
@@ -232,7 +233,14 @@ def test_a_policy_that_is_not_there_is_refused(spec, message):
 
 
 def test_every_policy_and_wrapper_is_registered():
-    assert list(POLICIES) == ["even", "static", "proportional", "stepwise", "equal_finish"]
+    assert list(POLICIES) == [
+        "even",
+        "static",
+        "proportional",
+        "cautious",
+        "stepwise",
+        "equal_finish",
+    ]
     assert list(WRAPPERS) == [
         "limited", "every_n", "dead_band", "observe_only", "whole_granules",
     ]  # fmt: skip
