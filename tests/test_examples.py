@@ -7,29 +7,31 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.manager.managers import running
 
 ROOT = Path(__file__).parent.parent
 STOCK, BALANCED = "examples/ddp_digits_stock.py", "examples/ddp_digits.py"
+OWN_BATCHES_STOCK, OWN_BATCHES = "examples/nanogpt_style_stock.py", "examples/nanogpt_style.py"
 TRANSFORMER = "examples/char_transformer.py"
 PLAIN_NUMPY = ROOT / "examples/plain_numpy.py"
 
 
-def unified_diff():
-    stock, balanced = (
-        (ROOT / name).read_text().splitlines(keepends=True) for name in (STOCK, BALANCED)
-    )
-    return list(difflib.unified_diff(stock, balanced, STOCK, BALANCED, n=1))
+def unified_diff(names):
+    stock, balanced = ((ROOT / name).read_text().splitlines(keepends=True) for name in names)
+    before, after = names
+    return list(difflib.unified_diff(stock, balanced, before, after, n=1))
 
 
 def test_readme_shows_the_difference_between_the_examples():
     [shown] = re.findall(r"```diff\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert shown == "".join(unified_diff())
+    assert shown == "".join(unified_diff((STOCK, BALANCED)))
 
 
-def test_three_lines_make_the_difference():
-    _, _, *changes = unified_diff()
+@pytest.mark.parametrize("names", [(STOCK, BALANCED), (OWN_BATCHES_STOCK, OWN_BATCHES)])
+def test_three_lines_make_the_difference(names):
+    _, _, *changes = unified_diff(names)
     assert sum(line.startswith("+") for line in changes) == 3
     assert sum(line.startswith("-") for line in changes) <= 3
 
@@ -65,6 +67,30 @@ def test_example_learns_to_read_digits(example):
     done = run_on_two_workers(example, tries=3 if example == STOCK else 1)
     [accuracy] = re.findall(r"^accuracy ([\d.]+)% after 5 epochs$", done.stdout, re.MULTILINE)
     assert float(accuracy) > 90
+
+
+@pytest.mark.example
+@pytest.mark.distributed
+@pytest.mark.timeout(360)
+def test_example_with_batches_of_its_own_trains_as_its_stock_form_does(tmp_path):
+    checkpoints = []
+    for example in (OWN_BATCHES_STOCK, OWN_BATCHES):
+        checkpoint = tmp_path / f"{Path(example).stem}.pt"
+        settings = ["--dtype", "float64", "--checkpoint", str(checkpoint)]
+        # A stock script may abort at exit, as above.
+        done = run_on_two_workers(
+            example, *settings, tries=3 if example == OWN_BATCHES_STOCK else 1
+        )
+        printed = re.findall(r"^iteration (\d+): loss ([\d.]+)$", done.stdout, re.MULTILINE)
+        assert [int(iteration) for iteration, _ in printed] == [0, 20, 40, 60]
+        # The natural logarithm of 128 is 4.85.
+        assert float(printed[-1][1]) < 3.3 < 4.5 < float(printed[0][1])
+        checkpoints.append((torch.load(checkpoint), printed))
+    (stock, stock_losses), (balanced, losses) = checkpoints
+    assert losses == stock_losses
+    assert balanced["iteration"] == stock["iteration"] == 60
+    for name, expected in stock["model"].items():
+        torch.testing.assert_close(balanced["model"][name], expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.example
@@ -110,6 +136,23 @@ def test_samples_move_to_the_worker_with_the_larger_batches():
     assert abs(counts[0] - counts[1]) < 0.2
     [accuracy] = re.findall(r"^accuracy ([\d.]+)% on the samples", printed, re.MULTILINE)
     assert float(accuracy) > 90
+
+
+@pytest.mark.example
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_streams_continue_from_the_checkpoints_of_all_workers(tmp_path):
+    where = ["examples/streaming.py", "--checkpoints", str(tmp_path)]
+    line = r"^accuracy ([\d.]+)% after (\d+) iterations$"
+    printed = run_on_two_workers(*where, "--iterations", "50", "--loaders", "1").stdout
+    [(_, iterations)] = re.findall(line, printed, re.MULTILINE)
+    assert iterations == "50"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["worker-0.pt", "worker-1.pt"]
+    printed = run_on_two_workers(*where, "--loaders", "1").stdout
+    [(accuracy, iterations)] = re.findall(line, printed, re.MULTILINE)
+    # Five epochs of 1500 records, 64 at a time, of which the first two were not read again.
+    assert iterations == str(5 * 24)
+    assert float(accuracy) > 80
 
 
 @pytest.mark.example

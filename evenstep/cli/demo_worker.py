@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.cli.demo_settings import POLICY, RUNS, DemoSettings
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.collective import InflightTensors
 from evenstep.simulator.load import throttle
 from evenstep.simulator.workloads.digits import accuracy, digits, digits_net
 from evenstep.simulator.workloads.emulation import Curve, EmulatedDevice

@@ -13,5 +13,13 @@ from evenstep.pytorch.balancer import Balancer
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.sharded import ShardedBalancer
+from evenstep.pytorch.stream_loader import StreamLoader
 
-__all__ = ["BalancedLoader", "Balancer", "LocalLoader", "Serving", "ShardedBalancer"]
+__all__ = [
+    "BalancedLoader",
+    "Balancer",
+    "LocalLoader",
+    "Serving",
+    "ShardedBalancer",
+    "StreamLoader",
+]

@@ -7,24 +7,30 @@ every worker computes the same plan from the same reports.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from evenstep.errors import InvalidSetting
+from evenstep.pytorch.attribution import Attribution, Samples, begin_iteration, deal_samples
+from evenstep.pytorch.checks import can_be_wrapped, wrapper_of
 from evenstep.pytorch.compatibility import without_compiler
 from evenstep.pytorch.ddp_loop import make_ddp_loop
 from evenstep.pytorch.exchange import UserHook
 from evenstep.pytorch.gradients import Gradients
-from evenstep.pytorch.loader import BalancedLoader, make_loader
+from evenstep.pytorch.loader import BalancedLoader, UnboundLoader, make_loader
 from evenstep.pytorch.loader_options import LoaderOptions, LocalLoaderOptions
 from evenstep.pytorch.local_loader import LocalLoader, make_local_loader
 from evenstep.pytorch.loss_weights import as_number
 from evenstep.pytorch.micro_batches import LossOf
 from evenstep.pytorch.straggler import Checkpoint
+from evenstep.pytorch.stream_loader import StreamLoader
 from evenstep.training.balancer_base import BalancerBase
+from evenstep.training.iteration import Pass
 from evenstep.training.settings import Options
 
 if TYPE_CHECKING:
@@ -36,46 +42,95 @@ class Balancer(BalancerBase):
 
     `total` is X, the samples of all workers in one iteration; everything else has a default.
     `mode` is `balanced`, `static` (with `shares`), `observe` (plain BSP, with an estimate at the
-    end of the time that balancing would save) or `off`. `micro_batches` lets a plan exceed the
-    memory of a worker, which then runs its batch in pieces. `straggler` is `advise`, `bench` or
-    `restart` (with `checkpoint`, a function that saves one). `comm_hook` is a communication hook of
-    your own, as `(state, hook)`. `evenstep.training.settings.Options` documents the options that
-    all frameworks share.
+    end of the time that balancing would save) or `off`. `loss` says what losses are: a `mean` over
+    the samples of this worker, their `sum`, or a sum divided by a count over all workers
+    (`global`); without it they are taken for means, and checked. `micro_batches` lets a plan
+    exceed the memory of a worker, which then runs its batch in pieces. `straggler` is `advise`,
+    `bench` or `restart` (with `checkpoint`, a function that saves one). `comm_hook` is a
+    communication hook of your own, as `(state, hook)`. `evenstep.training.settings.Options`
+    documents the options that all frameworks share.
     """
 
     def __init__(
         self,
-        model: DistributedDataParallel,
-        total: int,
+        model: torch.nn.Module | None = None,
+        total: int | None = None,
         *,
+        loss: str | None = None,
         micro_batches: bool = False,
         straggler: str = "advise",
         checkpoint: Checkpoint | None = None,
         comm_hook: UserHook | None = None,
         **options: Unpack[Options],
     ) -> None:
-        self._loop, self._collective = make_ddp_loop(
-            model, total, micro_batches, straggler, checkpoint, comm_hook, options
-        )
+        if total is None:
+            raise InvalidSetting(
+                "total, the samples of all workers in one iteration, must be given"
+            )
+        self._total, self._given, self._own_batches = total, model, Pass()
+        self._how = loss, micro_batches, straggler, checkpoint, comm_hook, options
+        if not can_be_wrapped(model):
+            self.bind(model)
+
+    def bind(self, model: Any) -> None:
+        """Balance this DistributedDataParallel model, if the balancer was made without it.
+
+        For trainers that wrap the model themselves, after the balancer and its loaders are made. A
+        balancer of a model that is wrapped later binds itself at the first iteration. All workers
+        must call it.
+        """
+        if "_loop" in self.__dict__:
+            raise InvalidSetting("a balancer must be bound to one model, and this one has one")
+        loss, *_, comm_hook, _ = self._how
+        self._loop, self._collective = make_ddp_loop(model, self._total, *self._how)
         self._model: DistributedDataParallel = without_compiler(model)
-        self._gradients = Gradients(self._model, self._loop, self._collective.inflight, comm_hook)
+        self._attribution = Attribution(self._loop)
+        self._gradients = Gradients(
+            self._model, self._loop, self._attribution, self._collective.inflight, comm_hook, loss
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """Bind the balancer to the model that wraps its own, when it is needed for the first time.
+
+        Called for attributes that do not exist, which are those that `bind` sets.
+        """
+        if name not in ("_loop", "_collective", "_model", "_attribution", "_gradients"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.bind(wrapper_of(self.__dict__.get("_given")))
+        return self.__dict__[name]
 
     @property
     def minimum(self) -> int:
         """The smallest batch size that a plan may give to a worker."""
         return self._loop.minimum
 
-    def loader(
+    @overload
+    def loader(  # type: ignore[overload-overlap]
+        self, dataset: IterableDataset[Any], **options: Unpack[LoaderOptions]
+    ) -> StreamLoader: ...
+    @overload
+    def loader(  # type: ignore[overload-overlap]
         self, dataset: Dataset[Any] | DataLoader[Any], **options: Unpack[LoaderOptions]
-    ) -> BalancedLoader:
+    ) -> BalancedLoader: ...
+    @overload
+    def loader(self, dataset: Iterable[Any], **options: Unpack[LoaderOptions]) -> StreamLoader: ...
+    def loader(self, dataset: Any, **options: Unpack[LoaderOptions]) -> Any:
         """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
-        Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `counts`, `collate_fn`,
-        `num_workers`, and the other settings of a DataLoader. An existing DataLoader in place of
-        the data set provides those that are left out. All workers must call it, also for a loader
-        that only one of them uses.
+        Takes `shuffle`, `sampler`, `drop_last`, `pad`, `seed`, `seed_samples`, `counts`,
+        `collate_fn`, `num_workers`, and the other settings of a DataLoader. An existing DataLoader
+        in place of the data set provides those that are left out. The samples of an iteration are
+        those that a DistributedSampler and a DataLoader would deal to all workers together. All
+        workers must call it, also for a loader that only one of them uses.
+
+        A stream (an IterableDataset, any iterable without an index, or a DataLoader over one) is
+        read by each worker for itself; see `StreamLoader`. It takes `stop`, `ahead`, `collate_fn`,
+        `num_workers`, and the other settings of a DataLoader.
         """
-        return make_loader(self._loop, self._collective, self.average_buffers, dataset, options)
+        make = partial(self._make_loader, dataset, options)
+        if "_loop" in self.__dict__:
+            return make()
+        return UnboundLoader(make, dataset, self._total, options)
 
     def local_loader(self, partition: Any, **options: Unpack[LocalLoaderOptions]) -> LocalLoader:
         """Return a loader of this worker's own samples: a partition, its folder, or a data set.
@@ -83,7 +138,44 @@ class Balancer(BalancerBase):
         Takes `rule` (when samples migrate), `importance`, `serving`, `shuffle`, `seed`, and the
         settings of a DataLoader. All workers must call it.
         """
-        return make_local_loader(self._loop, self.average_buffers, partition, options)
+        if options.get("importance") and self._how[0] in ("sum", "global"):
+            raise InvalidSetting(
+                "loss must be 'mean' with importance=True, as gradients are weighed by the sizes "
+                f"of partitions, got {self._how[0]!r}"
+            )
+        return make_local_loader(
+            self._loop, self._attribution, self.average_buffers, partition, options
+        )
+
+    def _make_loader(self, dataset: Any, options: LoaderOptions) -> Any:
+        return make_loader(
+            self._loop, self._attribution, self._collective, self.average_buffers, dataset, options
+        )
+
+    def begin_iteration(self) -> int:
+        """Begin an iteration, and return how many samples this worker makes for its batch.
+
+        For scripts that make their own batches, from random positions of a file, say. Batches may
+        be made ahead: gradients are computed on them in the order in which they were begun. All
+        workers must call it.
+        """
+        return begin_iteration(self._loop, self._attribution, self._own_batches)
+
+    def deal(self, samples: Samples) -> Samples:
+        """Begin an iteration with these samples of all workers, and return those of this worker.
+
+        `samples` is a sequence or tensor with `total` entries, such as indices, the same on all
+        workers; fewer at the end of an epoch. All workers must call it.
+        """
+        return deal_samples(self._loop, self._attribution, self._own_batches, samples)
+
+    def on(self, batch: Any) -> None:
+        """Say that the next passes run on this batch, which came from a loader or from `deal`.
+
+        Needed only where UnknownBatch says so: the script fetched batches ahead, and the inputs of
+        the model are copies without an entry per sample.
+        """
+        self._attribution.expect(batch)
 
     def backward(self, loss_of: LossOf, *batch: Any) -> torch.Tensor:
         """Run forward and backward passes of a batch, in pieces if memory is short.

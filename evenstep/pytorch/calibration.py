@@ -19,14 +19,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.core import Floats, Ints, Limits, as_floats
-from evenstep.core.short_form import require_whole
+from evenstep.core import Floats, Ints, Limits, as_floats, require_whole
 from evenstep.core.split import makespan, split_affine
 from evenstep.errors import CalibrationFailed, InvalidSetting
 from evenstep.measure.timer import Clock
 from evenstep.pytorch.checks import is_fully_sharded
-from evenstep.pytorch.fetching import Packing, Samples, seeded_randomness
-from evenstep.pytorch.order import count_samples
+from evenstep.pytorch.fetching import Packing, Samples, count_samples, seeded_randomness
 from evenstep.training.collective import Collective, gather_values
 
 _LEAST_SLOPE = 0.05

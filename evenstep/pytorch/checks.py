@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.errors import InvalidSetting
+from evenstep.pytorch.compatibility import without_compiler
 
 MARK = "_evenstep_balancer"
 """The attribute that marks a model with a balancer."""
@@ -108,3 +110,40 @@ def mesh_of(model: torch.nn.Module) -> DeviceMesh:
             "not supported)"
         )
     return mesh
+
+
+def can_be_wrapped(model: object) -> bool:
+    """Whether this is no model, or one that may still be wrapped in DistributedDataParallel."""
+    inner = without_compiler(model)
+    is_module = isinstance(inner, torch.nn.Module) and not is_fully_sharded(inner)
+    return model is None or (is_module and not isinstance(inner, DistributedDataParallel))
+
+
+def wrapper_of(model: object) -> DistributedDataParallel:
+    """Return the DDP model that wraps this one; raise InvalidSetting unless there is exactly one.
+
+    It is looked for among all objects, once, as whoever wraps a model does not tell it.
+    """
+    if model is None:
+        raise InvalidSetting(
+            "a balancer must have its model before its first iteration, got none: balancer.bind("
+            "model), with the model that DistributedDataParallel(net) or accelerator.prepare(net) "
+            "returns"
+        )
+    check_process_group()
+    inner = without_compiler(model)
+    found = [
+        one
+        for one in gc.get_objects()
+        if issubclass(type(one), DistributedDataParallel)
+        and without_compiler(one.__dict__["_modules"].get("module")) is inner
+    ]
+    if len(found) == 1:
+        wrapper: DistributedDataParallel = found[0]
+        return wrapper
+    got = f"{len(found)} models that wrap it" if found else type(inner).__name__
+    raise InvalidSetting(
+        "the model must be wrapped in DistributedDataParallel before the first iteration, by "
+        "DistributedDataParallel(net), accelerator.prepare(net) or the strategy of a trainer, "
+        f"got {got}"
+    )

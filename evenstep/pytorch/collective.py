@@ -1,12 +1,27 @@
-"""The collective of a process group."""
+"""The collective of a process group, and the tensors that its threads still hold.
+
+A thread of gloo releases a tensor or a callback shortly after the exchange has completed, and needs
+the interpreter lock for that. If the interpreter is already shutting down, the process ends with
+SIGABRT, after a successful training. If the process forks at this moment, as a loader does to start
+loading processes, Python before 3.12 leaves an internal lock taken in the child, which then hangs
+in fork while the loader waits for it.
+"""
 
 from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+import weakref
+from collections import deque
+from functools import cache
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from evenstep.core import Floats, Ints
-from evenstep.pytorch.inflight import InflightTensors
 
 
 class ProcessGroupCollective:
@@ -46,3 +61,64 @@ def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
     ranks = dist.get_process_group_ranks(group)
     side: dist.ProcessGroup = dist.new_group(ranks, backend="gloo")
     return side
+
+
+Thing = TypeVar("Thing")
+
+_PATIENCE = 5.0
+"""Seconds to wait at exit: an exchange that others left unfinished takes much longer."""
+_BEFORE_FORK = 0.05
+"""Seconds to wait before a fork: objects that the loop itself holds are not released."""
+_MOMENT = 0.002
+"""Seconds within which a thread that has released its objects releases the interpreter."""
+
+_all: weakref.WeakSet[InflightTensors] = weakref.WeakSet()
+
+
+class InflightTensors:
+    """Tracks objects passed to a process group, by weak references."""
+
+    def __init__(self) -> None:
+        self._watched: deque[weakref.ref[Any]] = deque()
+        atexit.register(self._wait_at_exit)
+        _all.add(self)
+        _wait_before_forks()
+
+    def watch(self, thing: Thing) -> Thing:
+        """Track a tensor or a callback before it is passed to a process group, and return it."""
+        while self._watched and self._watched[0]() is None:
+            self._watched.popleft()
+        self._watched.append(weakref.ref(thing))
+        return thing
+
+    def wait(self, patience: float = _PATIENCE) -> bool:
+        """Wait until all objects are released; return whether they are."""
+        deadline = time.monotonic() + patience
+        while any(watched() is not None for watched in self._watched):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _wait_at_exit(self) -> None:
+        self.wait()
+        _let_others_through()
+
+
+@cache
+def _wait_before_forks() -> None:
+    """Make every later fork wait until the threads of process groups are done."""
+    if sys.version_info < (3, 12):
+        os.register_at_fork(before=_before_fork)
+
+
+def _before_fork() -> None:
+    deadline = time.monotonic() + _BEFORE_FORK
+    for inflight in list(_all):
+        inflight.wait(max(0.0, deadline - time.monotonic()))
+    _let_others_through()
+
+
+def _let_others_through() -> None:
+    """Give time to threads that hold objects which are not tracked."""
+    time.sleep(_MOMENT)

@@ -3,6 +3,10 @@
 `torch.compile` assumes that sizes do not change. So, before each forward pass, the first dimension
 of all inputs with one entry per sample is marked as dynamic. A batch of one sample is compiled
 separately, once.
+
+DDP broadcasts buffers, such as BatchNorm's running statistics, from worker 0 in every forward pass,
+and so waits for the slowest worker, which would spoil the measured time. The balancer turns this
+off. Each worker keeps its own statistics; they are averaged, weighted by batch sizes, when needed.
 """
 
 from __future__ import annotations
@@ -12,11 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from evenstep.errors import InvalidSetting
+from evenstep.pytorch.collective import InflightTensors
 
 
 def check_normalisation(model: nn.Module, mode: str) -> None:
@@ -72,3 +79,26 @@ def mark_batches(model: DistributedDataParallel, batch_size: Callable[[], int]) 
                 mark(value, 0)
 
     model.register_forward_pre_hook(torch.compiler.disable(on_forward), with_kwargs=True)
+
+
+def has_batch_norm(model: torch.nn.Module) -> bool:
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def stop_broadcasting(model: DistributedDataParallel) -> None:
+    """Turn off the broadcast of buffers in forward passes."""
+    # Torch before 2.13 has only the second name; the newer ones keep it as an alias.
+    name = "forward_sync_buffers" if hasattr(model, "forward_sync_buffers") else "broadcast_buffers"
+    setattr(model, name, False)
+
+
+@torch.no_grad()
+def average_buffers(
+    model: torch.nn.Module, weight: float, group: dist.ProcessGroup, inflight: InflightTensors
+) -> None:
+    """Replace every floating-point buffer by its weighted mean over the workers."""
+    for buffer in model.buffers():
+        if buffer.is_floating_point():
+            weighted = buffer * weight
+            dist.all_reduce(inflight.watch(weighted), group=group)
+            buffer.copy_(weighted)

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.pytorch.buffers import has_batch_norm
 from evenstep.pytorch.checks import check_hook, check_model
 from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
-from evenstep.pytorch.compatibility import check_normalisation, warn_of_new_sizes, without_compiler
+from evenstep.pytorch.compatibility import (
+    check_normalisation,
+    has_batch_norm,
+    warn_of_new_sizes,
+    without_compiler,
+)
 from evenstep.pytorch.exchange import UserHook
+from evenstep.pytorch.loss_check import check_loss
 from evenstep.pytorch.straggler import Checkpoint, Restart, check_straggler
 from evenstep.pytorch.timers import make_timer
-from evenstep.training.extra_column import ExtraColumn
 from evenstep.training.loop import Loop
 from evenstep.training.loop_setup import make_loop
+from evenstep.training.report_rows import ExtraColumn
 
 if TYPE_CHECKING:
     from evenstep.training.settings import Options
 
 
 def make_ddp_loop(
-    given: DistributedDataParallel,
+    given: Any,
     total: int,
+    loss: str | None,
     micro_batches: bool,
     straggler: str,
     checkpoint: Checkpoint | None,
@@ -39,6 +44,7 @@ def make_ddp_loop(
     mode = options.get("mode", "balanced")
 
     def check() -> None:
+        check_loss(loss)
         check_hook(comm_hook)
         check_normalisation(model, mode)
         check_straggler(straggler, checkpoint)
@@ -51,11 +57,12 @@ def make_ddp_loop(
         # A static graph rebuilds its buckets one iteration later, which waits for the others.
         rebuilds=int(model.static_graph),
         common={
+            "loss": loss,
             "device": device.type,
             "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
             "checkpoint": checkpoint is not None,
         },
-        check=check, column=ExtraColumn(),
+        check=check, column=ExtraColumn(), fetches_ahead=True,
         restart=None if checkpoint is None else Restart(checkpoint, collective).without,
         **options,
     )  # fmt: skip

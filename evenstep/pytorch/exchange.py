@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.core import Bools
+from evenstep.pytorch.accumulation import AccumulationWindow
+from evenstep.pytorch.collective import InflightTensors
 from evenstep.pytorch.finite import MARK_WIDTH, FiniteCheck
-from evenstep.pytorch.inflight import InflightTensors
 from evenstep.pytorch.loss_weights import COUNT_WIDTH, LossWeights, check_slots
-from evenstep.training.iteration import Share
 from evenstep.training.report_rows import WIDTH, Row
 
 UserHook = tuple[object, Callable[[Any, GradBucket], torch.futures.Future[torch.Tensor]]]
@@ -42,16 +42,18 @@ Arrived = Callable[[Read], None]
 class GradientExchange:
     """Weighs and sums the gradients of a DDP model, and gathers one row per worker.
 
-    `share` returns the batches of the next exchange. `ready` is called when the last gradients of
-    an iteration are ready; it returns this worker's row and the function to call when the rows of
-    all workers have arrived, or None if there is no report. A row has `width` numbers.
+    `weight` returns the gradient weight of the batch that gradients are computed on, or None if
+    there is none; `window` has the gradients of earlier batches. `ready` is called when the last
+    gradients of an iteration are ready; it returns this worker's row and the function to call when
+    the rows of all workers have arrived, or None if there is no report. A row has `width` numbers.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
         loss_weights: LossWeights,
-        share: Callable[[], Share],
+        weight: Callable[[], float | None],
+        window: AccumulationWindow,
         ready: Callable[[], tuple[Row, Arrived] | None],
         inflight: InflightTensors,
         finite: FiniteCheck,
@@ -62,7 +64,8 @@ class GradientExchange:
         self._num_workers = dist.get_world_size(group)
         self._worker = dist.get_rank(group)
         self._loss_weights = loss_weights
-        self.share = share
+        self.weight = weight
+        self.window = window
         self._ready = ready
         self._inflight = inflight
         self.finite = finite
@@ -76,7 +79,10 @@ class GradientExchange:
         """Exchange one bucket; called by DDP as soon as its gradients are ready."""
         # First, so that the rest does not count as this worker's own work.
         last = self._ready() if bucket.is_last() else None
+        self.window.correct(bucket)
         exchanged = self._exchange(bucket, last)
+        if last is not None:
+            self.window.end()
         return self._loss_weights.divided(exchanged, bucket, self._newest_counts, self._inflight)
 
     def _exchange(
@@ -113,15 +119,14 @@ class GradientExchange:
         arrived(read)
 
     def _weight(self) -> float:
-        """Return ``x_i / X``; ``1 / n`` for gradients that came from no batch of a loader.
+        """Return the gradient weight; ``1 / n`` if gradients came from no batch of a loader.
 
         Losses that were weighed by counts have their weight already.
         """
         if self._loss_weights.count is not None:
             return 1.0 if self._loss_weights.count else 0.0
-        share = self.share()
-        if share.total:
-            return share.weight
+        if self.weight() is not None:
+            return self.window.weight
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(

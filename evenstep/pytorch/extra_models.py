@@ -13,12 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.pytorch.buffers import has_batch_norm, stop_broadcasting
 from evenstep.pytorch.checks import check_hook, check_model
+from evenstep.pytorch.collective import InflightTensors
 from evenstep.pytorch.comm_hook import register
-from evenstep.pytorch.compatibility import check_normalisation
+from evenstep.pytorch.compatibility import check_normalisation, has_batch_norm, stop_broadcasting
 from evenstep.pytorch.exchange import GradientExchange, UserHook
-from evenstep.pytorch.inflight import InflightTensors
 from evenstep.pytorch.loss_weights import LossWeights
 
 
@@ -54,8 +53,8 @@ class ExtraModel:
         self.model = model
         self._timer = timer
         self._exchange = GradientExchange(
-            model.process_group, LossWeights(1), exchange.share, self._ready, inflight,
-            exchange.finite, comm_hook,
+            model.process_group, LossWeights(1), exchange.weight, exchange.window, self._ready,
+            inflight, exchange.finite, comm_hook,
         )  # fmt: skip
         stop_broadcasting(model)
         register(model, self)

@@ -1,16 +1,23 @@
-"""Fetches samples by key, optionally seeded, in a form that can be split into samples."""
+"""Samples: the order that a sampler gives them, and fetching them by key.
+
+Fetched samples can be seeded, and are in a form that can be split into single ones again.
+"""
 
 from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, default_collate
+from torch.utils.data import Dataset, DistributedSampler, IterableDataset, default_collate
+
+from evenstep.core import Ints, as_ints
+from evenstep.errors import InvalidSetting
+from evenstep.pytorch.collective import ProcessGroupCollective
 
 Key = tuple[int, int]
 """(epoch, index of the sample)."""
@@ -101,3 +108,71 @@ def _samples_of(batch: Any, count: int) -> list[Any]:
         make = type(batch)._make if hasattr(batch, "_make") else list
         return [make([part[i] for part in columns]) for i in range(count)]
     return list(batch)
+
+
+class SampledOrder:
+    """Provides the order that the sampler of worker 0 gives to each epoch, if there is one."""
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        sampler: Iterable[int] | None,
+        collective: ProcessGroupCollective,
+    ) -> None:
+        self._sampler = sampler
+        self._collective = collective
+        self._sampled: tuple[int, Ints] | None = None
+        self.num_samples = count_samples(dataset, sampler)
+
+    def of(self, epoch: int) -> Ints | None:
+        """Return the order of an epoch, or None without a sampler; all workers must call it."""
+        return None if self._sampler is None else self._of_sampler(self._sampler, epoch)
+
+    def known(self, epoch: int) -> Ints | None:
+        """Return the order of an epoch if the sampler has given it, for a checkpoint."""
+        if self._sampled is None or self._sampled[0] != epoch:
+            return None
+        return self._sampled[1]
+
+    def restore(self, epoch: int, sampled: Ints | None) -> None:
+        """Restore the order that the sampler gave to an epoch."""
+        self._sampled = None if sampled is None else (epoch, sampled)
+
+    def _of_sampler(self, sampler: Iterable[int], epoch: int) -> Ints:
+        """Return the order of worker 0's sampler, as samplers may be random."""
+        if self._sampled is None or self._sampled[0] != epoch:
+            indices = as_ints(np.full(self.num_samples, -1))
+            given = [int(i) for i in sampler] if self._collective.worker == 0 else []
+            if len(given) == self.num_samples:
+                indices = as_ints(given)
+            indices = self._collective.of_first(indices)
+            if (indices < 0).any():
+                raise InvalidSetting(
+                    f"the sampler must give as many samples as its length says, "
+                    f"{self.num_samples}, got {len(given) or 'others'} on worker 0"
+                )
+            self._sampled = (epoch, indices)
+        return self._sampled[1]
+
+
+def count_samples(dataset: Any, sampler: Any = None) -> int:
+    """Return the number of samples of an epoch; raise InvalidSetting if it is unknown."""
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise InvalidSetting(
+            "the dataset must be map-style (with __getitem__ and __len__), or a stream where "
+            "samples are used in its own order, got "
+            f"{type(dataset).__name__}"
+        )
+    if isinstance(sampler, DistributedSampler):
+        raise InvalidSetting(
+            "the sampler must order the whole data set, which is dealt out to the workers "
+            "afterwards, got a DistributedSampler: leave it out"
+        )
+    source = dataset if sampler is None else sampler
+    try:
+        return len(source)
+    except (TypeError, NotImplementedError):
+        raise InvalidSetting(
+            f"the {'dataset' if sampler is None else 'sampler'} must have a length, "
+            f"so that an epoch has an end, got {type(source).__name__} without one"
+        ) from None

@@ -1,35 +1,38 @@
 """The gradients of a DDP model: computed in pieces if needed, weighed, accumulated, exchanged.
 
-Hooks on the model observe its passes. The last bucket of gradients ends the iteration of the loop,
-and carries the report of this worker.
-
-Backward passes under `no_sync` keep their gradients, and DDP calls no communication hook for them.
-So a forward pass under `no_sync` registers a hook for the first gradient of the backward pass that
-may follow, and that hook registers one for its end.
+Hooks on the model observe its passes: the inputs of a forward pass tell which batch it runs on, and
+the gradients of its outputs which batch a backward pass is of. The last bucket of gradients ends
+the iteration of the loop, and carries the report of this worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.hooks import RemovableHandle
 
-from evenstep.core.gradient_weight import gradient_weight
-from evenstep.errors import InvalidSetting
+from evenstep.core import gradient_weight
+from evenstep.errors import InvalidSetting, UnknownBatch
+from evenstep.pytorch.accumulation import AccumulationWatch, AccumulationWindow
+from evenstep.pytorch.attribution import Attribution, tensors_in
 from evenstep.pytorch.batch_limit import BatchLimit, peak_memory
-from evenstep.pytorch.buffers import average_buffers, has_batch_norm, stop_broadcasting
+from evenstep.pytorch.collective import InflightTensors
 from evenstep.pytorch.comm_hook import register
-from evenstep.pytorch.compatibility import mark_batches, without_compiler
+from evenstep.pytorch.compatibility import (
+    average_buffers,
+    has_batch_norm,
+    mark_batches,
+    stop_broadcasting,
+    without_compiler,
+)
 from evenstep.pytorch.exchange import Arrived, GradientExchange, Read, Rows, UserHook
 from evenstep.pytorch.extra_models import ExtraModels
 from evenstep.pytorch.finite import FiniteCheck
-from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.loss_check import LossCheck, watch_losses
 from evenstep.pytorch.loss_weights import LossWeights, as_count
 from evenstep.pytorch.micro_batches import LossOf, MicroBatches, exchange_kept
 from evenstep.training.iteration import FinishedIteration, Iteration
@@ -44,26 +47,47 @@ class Gradients:
         self,
         model: DistributedDataParallel,
         loop: Loop,
+        attribution: Attribution,
         inflight: InflightTensors,
         comm_hook: UserHook | None,
+        loss: str | None,
     ) -> None:
         self._model = model
         self._loop = loop
+        self._attribution = attribution
+        self._loss = loss or "mean"
         self._inflight = inflight
         device = next(model.parameters()).device
         self._limit = BatchLimit(loop.cap, loop.min_trainable, peak_memory(device))
         self._loss_weights = LossWeights(loop.total)
+        self._check = LossCheck()
+        if loss is not None or loop.settings.mode in ("observe", "off"):
+            self._check.close()
+        else:
+            watch_losses(self._check, _weakly(self))
+        self._awaits_loss = False
+        """Whether a forward pass has come whose backward pass has not."""
         self._micro_batches = MicroBatches(
-            model, self._limit, self._loss_weights, loop.settings.micro_batches, loop.timer.spoil
+            model,
+            self._limit,
+            self._loss_weights,
+            loop.settings.micro_batches,
+            loop.timer.spoil,
+            is_mean=self._loss == "mean",
+            check=self._check,
         )
+        self._window = AccumulationWindow(self._trained)
+        self._running: list[Iteration] = []
+        """The iterations that the running backward pass computes gradients of."""
         self._finite = FiniteCheck(loop.worker, loop.workers, loop.note)
         self._exchange = GradientExchange(
-            model.process_group, self._loss_weights, lambda: loop.share, self._ready, inflight,
-            self._finite, comm_hook, loop.row_width,
+            model.process_group, self._loss_weights, self._weight, self._window, self._ready,
+            inflight, self._finite, comm_hook, loop.row_width,
         )  # fmt: skip
         self._accumulation = AccumulationWatch(model, lambda: loop.now, self._on_accumulated)
         self._extra_models = ExtraModels(model, self._exchange, loop.timer, inflight)
         stop_broadcasting(model)
+        self._observe(model)
         model.module.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
         if loop.settings.mode == "balanced":
             mark_batches(model, lambda: loop.samples)
@@ -81,7 +105,9 @@ class Gradients:
                 "pass with static_graph=True: leave that out"
             )
         keeps = not self._model.require_backward_grad_sync
+        self._attribution.attribute(batch)
         now = self._loop.now
+        self._window.begin(self._weight() or 0.0)
         now.is_guarded = True
         if now.is_benched:
             # Its samples are borrowed, and have weight 0.
@@ -102,6 +128,7 @@ class Gradients:
             "losses can be weighed by counts where the loop trains one model"
         )
         self._loop.now.batch.require_samples()
+        self._check.close()
         return self._loss_weights.weigh(loss, self.counted(count))
 
     def counted(self, count: float | torch.Tensor) -> float:
@@ -114,12 +141,13 @@ class Gradients:
         model = without_compiler(model)
         settings = self._loop.settings
         self._extra_models.add(model, comm_hook, settings.minimum, settings.mode)
+        self._observe(model)
         if has_batch_norm(model):
             self._loop.require_min_trainable(2)
 
     def average_buffers(self) -> None:
         """Average the buffers of all models, weighted by batch sizes; all workers must call it."""
-        weight = gradient_weight(self._loop.batch_size, self._loop.total)
+        weight = gradient_weight(self._loop.batch_size, self._loop.plan.total)
         with self._loop.away():
             for model in (self._model, *self._extra_models.models):
                 average_buffers(model.module, weight, model.process_group, self._inflight)
@@ -129,10 +157,87 @@ class Gradients:
         if cap is not None:
             self._limit.expect(cap)
         self._loss_weights.forget()
+        self._window.end()
+
+    def _trained(self) -> list[torch.nn.Parameter]:
+        """Return the parameters of all models that are trained."""
+        models = (self._model, *self._extra_models.models)
+        return [p for model in models for p in model.parameters() if p.requires_grad]
+
+    def _weight(self) -> float | None:
+        """Return the gradient weight of the current batch; None if there is no batch.
+
+        A loss that is a sum, or is divided by a count of all workers, is averaged as by plain DDP.
+        """
+        now = self._loop.now
+        if not now.batch.total:
+            return None
+        if self._loss == "mean":
+            return now.batch.weight
+        return 0.0 if now.is_benched else 1 / self._loop.num_workers
+
+    def _observe(self, model: DistributedDataParallel) -> None:
+        """Observe the passes of a model."""
+        on_forward = torch.compiler.disable(self._on_pass)
+        model.register_forward_pre_hook(on_forward, with_kwargs=True)
+        model.register_forward_hook(torch.compiler.disable(self._on_output))
+
+    def _on_pass(self, model: torch.nn.Module, inputs: Any, named: Any) -> None:
+        """Attribute a forward pass to a batch."""
+        if self._accumulation.is_muted:
+            return
+        if torch.is_grad_enabled():
+            # An error may have ended the last backward pass.
+            self._running = []
+            self._attribution.attribute((inputs, named))
+            self._window.begin(self._weight() or 0.0)
+            if model is self._model:
+                self._awaits_loss = True
+                self._accumulation.on_forward()
+        elif not model.training:
+            self._attribution.leave_out((inputs, named))
+
+    def _on_output(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        """Expect gradients of the outputs of a pass, which belong to its batch."""
+        if self._accumulation.is_muted or not torch.is_grad_enabled():
+            return
+        begin = partial(self._on_backward, self._loop.now)
+        for tensor in tensors_in(outputs):
+            if tensor.requires_grad:
+                tensor.register_hook(begin)
+
+    def _on_backward(self, iteration: Iteration, gradient: torch.Tensor) -> None:
+        """Attribute a backward pass to the batch of its forward pass."""
+        if iteration in self._running:
+            return
+        if not self._running and iteration is not self._loop.now:
+            self._loop.use(iteration)
+            self._window.begin(self._weight() or 0.0)
+        self._running.append(iteration)
+        first = self._running[0]
+        if iteration.batch.weight != first.batch.weight and self._loss == "mean":
+            raise UnknownBatch(
+                "a backward pass must be of one batch, or of batches with the same gradient "
+                f"weight on this worker, {first.batch.weight:.6g}, got another one with "
+                f"{iteration.batch.weight:.6g}: call backward for each of them"
+            )
+
+    def expected_samples(self) -> int | None:
+        """Return the samples of the batch whose backward pass comes next, or None."""
+        return self._attribution.samples if self._awaits_loss else None
+
+    def _retire(self) -> None:
+        """Record that the gradients of all batches of the backward pass were computed."""
+        self._awaits_loss = False
+        for iteration in self._running:
+            if iteration is not self._loop.now:
+                self._loop.retire(iteration)
+        self._running = []
 
     def _ready(self) -> tuple[Row, Arrived]:
         """End the iteration's own work, and return this worker's row."""
         loop = self._loop
+        self._retire()
         done = loop.stop()
         loop.cap, used = self._micro_batches.readings(loop.now.is_guarded, loop.now.batch.samples)
         return loop.report(used), lambda read: loop.arrive(done, partial(self._read, done, read))
@@ -145,7 +250,13 @@ class Gradients:
 
     def _on_accumulated(self) -> None:
         """Accumulate the gradients of a backward pass under no_sync."""
+        if self._loss_weights.is_weighed:
+            # Their losses have their weights already.
+            self._window.end()
+        else:
+            self._window.keep()
         self._loss_weights.end_pass()
+        self._retire()
         self._loop.keep()
 
     def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
@@ -156,56 +267,12 @@ class Gradients:
             self._loop.timer.pause()
 
 
-class AccumulationWatch:
-    """Calls `ended` after each backward pass whose gradients were not exchanged."""
+def _weakly(gradients: Gradients) -> Callable[[], int | None]:
+    """Return its expected samples, by a function that does not keep it in memory."""
+    found = weakref.ref(gradients)
 
-    def __init__(
-        self,
-        model: DistributedDataParallel,
-        now: Callable[[], Iteration],
-        ended: Callable[[], None],
-    ) -> None:
-        self._model = model
-        self._now = now
-        self._of: Iteration | None = None
-        """The iteration of the forward pass whose backward pass is expected."""
-        self._ended = ended
-        self._hook: RemovableHandle | None = None
-        self._is_muted = False
-        model.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
+    def expected() -> int | None:
+        gradients = found()
+        return None if gradients is None else gradients.expected_samples()
 
-    @contextmanager
-    def muted(self) -> Iterator[None]:
-        """Ignore passes inside this context: its user keeps the gradients."""
-        self._is_muted = True
-        try:
-            yield
-        finally:
-            self._is_muted = False
-
-    def _forget(self) -> None:
-        """Remove the hook: the backward pass has begun, or will not come."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
-
-    def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
-        if self._is_muted:
-            return
-        if torch.is_grad_enabled() and not self._model.require_backward_grad_sync:
-            self._forget()
-            self._of = self._now()
-            trained = [p for p in model.parameters() if p.requires_grad]
-            self._hook = register_multi_grad_hook(trained, self._on_gradient, mode="any")
-
-    def _on_gradient(self, gradient: torch.Tensor) -> None:
-        if self._now() is not self._of:
-            # A gradient of a later iteration: the expected backward pass did not come.
-            self._forget()
-            return
-        engine = torch.autograd.Variable._execution_engine
-        engine.queue_callback(self._on_end)
-
-    def _on_end(self) -> None:
-        self._forget()
-        self._ended()
+    return expected

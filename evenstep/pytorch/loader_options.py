@@ -15,6 +15,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from evenstep.core.stock_order import Pad
 from evenstep.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -46,11 +47,18 @@ class LoaderOptions(LoadingOptions, total=False):
     """The order of the whole data set, in place of `shuffle`; only that of worker 0 is used."""
     drop_last: bool
     """Whether to leave out the last iteration of an epoch if it is smaller than the others."""
+    pad: Pad
+    """Whether an epoch repeats samples, so that their number is a multiple of the workers': True
+    and "truncate" are what DistributedSampler does, False visits each sample once."""
     seed: int
     seed_samples: bool
     """Whether augmentation depends only on (seed, epoch, sample), and not on the worker."""
     counts: ArrayLike | None
     """The work of each sample, such as its number of tokens."""
+    stop: str
+    """Of a stream: whether an epoch ends when `all` streams are at their ends, or the `first`."""
+    ahead: int
+    """Of a stream: the number of batches that are read ahead."""
 
 
 class LocalLoaderOptions(LoadingOptions, total=False):
@@ -77,7 +85,7 @@ def check_loading(settings: Mapping[str, Any]) -> None:
         raise InvalidSetting("in_order must be True: every worker's iterations have an order")
 
 
-_OF_PROCESSES = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
+OF_PROCESSES = ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context")
 """Options of a DataLoader that only loading processes have."""
 
 
@@ -100,9 +108,9 @@ def options_of(
         for name in LoadingOptions.__optional_keys__ if hasattr(loader, name)
     }  # fmt: skip
     if given.get("num_workers", loader.num_workers) == 0:
-        for name in _OF_PROCESSES:
+        for name in OF_PROCESSES:
             options.pop(name, None)
-    options |= _dealing_of(batches, num_samples, num_replicas)
+    options |= _dealing_of(batches)
     if "shuffle" not in given and "sampler" not in given:
         options |= _order_of(batches.sampler, num_samples, num_replicas)
     return {**options, **given}
@@ -121,14 +129,12 @@ def _batches_of(loader: DataLoader[Any]) -> BatchSampler:
     return batches
 
 
-def _dealing_of(batches: BatchSampler, num_samples: int, num_replicas: int) -> dict[str, Any]:
-    """Return `drop_last`, and `seed` if it is known."""
+def _dealing_of(batches: BatchSampler) -> dict[str, Any]:
+    """Return `drop_last`, and `seed` and `pad` if they are known."""
     sampler: Any = batches.sampler
     if isinstance(sampler, DistributedSampler):
-        # It drops only the samples that are too few for one per worker.
-        rest = num_samples % (batches.batch_size * num_replicas)
-        is_dropped = sampler.drop_last and rest < num_replicas
-        return {"drop_last": batches.drop_last or is_dropped, "seed": sampler.seed}
+        pad: Pad = "truncate" if sampler.drop_last else True
+        return {"drop_last": batches.drop_last, "seed": sampler.seed, "pad": pad}
     generator = sampler.generator if type(sampler) is RandomSampler else None
     seed = {} if generator is None else {"seed": generator.initial_seed()}
     return {"drop_last": batches.drop_last, **seed}

@@ -8,7 +8,7 @@ begin to read their new partitions at the same iteration boundary.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -22,6 +22,7 @@ from evenstep.errors import InvalidSetting
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.rules.rule import MigrationState
 from evenstep.partitions.rules.traversals import ReadingPosition, Traversals, counted_samples
+from evenstep.pytorch.attribution import Attribution
 from evenstep.pytorch.background_processes import Serving
 from evenstep.pytorch.chunks import Chunks
 from evenstep.pytorch.fetching import Packing
@@ -31,16 +32,18 @@ from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import AllSamples, LocalSource, Snapshot, Source, read_all
 from evenstep.training.collective import Collective, gather_values, require_agreement
 from evenstep.training.epochs import check_position
+from evenstep.training.iteration import Iteration, Pass
 from evenstep.training.loop import Loop
 
 
 @dataclass(frozen=True, eq=False)
-class _Begun:
-    """The state at the beginning of an epoch, restored if nothing is trained on."""
+class _Point:
+    """A point that the loader can go back to, if nothing is trained on after it."""
 
+    epoch: int
     position: int
-    iteration: int
-    """Of the whole training."""
+    offset: int
+    """The samples of the epoch that earlier iterations had."""
     reading: ReadingPosition
     rule: MigrationState | None
 
@@ -54,6 +57,7 @@ class LocalLoader:
     def __init__(
         self,
         loop: Loop,
+        attribution: Attribution,
         ended: Callable[[], None],
         source: LocalSource,
         snapshot: Snapshot,
@@ -70,6 +74,7 @@ class LocalLoader:
     ) -> None:
         check_loading(loading)
         self._loop, self._ended, self._source = loop, ended, source
+        self._attribution = attribution
         self._importance, self._shuffle, self._seed = importance, shuffle, seed
         self._packing = Packing(collate_fn)
         self._pin_memory = pin_memory and torch.cuda.is_available()
@@ -77,13 +82,19 @@ class LocalLoader:
         self._migration = migration
         self._samples = all_samples.samples
         self._reading = ReadingPosition.of(all_samples.sizes, all_samples.digests)
-        self._epoch = self._position = 0
-        self._begun: _Begun | None = None
+        self._epoch = self._position = self._offset = 0
+        self._passed: Pass | None = None
+        """The running pass."""
+        self._begun: _Point | None = None
+        """Where it began."""
+        self._handed_out: deque[tuple[Iteration, _Point]] = deque()
+        """The batches that may be outstanding, each with the point before it."""
         self._open(snapshot)
 
     def __len__(self) -> int:
         """The number of iterations of an epoch, which uses as many samples as all workers have."""
-        return num_iterations(int(self.sizes.sum()), self._loop.total)
+        left = max(0, int(self.sizes.sum()) - self._offset)
+        return self._position + num_iterations(left, self._loop.total)
 
     @property
     def partition(self) -> Any:
@@ -113,39 +124,44 @@ class LocalLoader:
     def __iter__(self) -> Iterator[Any]:
         self._settle()
         loop = self._loop
-        rule = None if self._migration is None else self._migration.state
-        begun_at = loop.iteration
-        self._begun = _Begun(self._position, begun_at, self._reading, rule)
-        before = iteration = loop.now
+        self._passed = passed = Pass()
+        self._begun = self._point()
         try:
-            for position in range(self._position, len(self)):
-                iteration = loop.begin()
+            while self._position < len(self):
+                iteration = loop.begin(passed)
                 self._migrate(iteration.number)
                 sizes = iteration.plan.sizes
                 batch = self._next(int(sizes[loop.worker]))
                 consumed = int(self._reading.consumed.sum())
-                at = (self._epoch, position, self.num_migrations, consumed)
+                at = (self._epoch, self._position, self.num_migrations, consumed)
                 counted = counted_samples(self.sizes, sizes) if self._importance else None
+                batch = pin(batch) if self._pin_memory else batch
                 loop.has_batch(sizes, at, importance=counted)
+                own = int(sizes[loop.worker]) or loop.min_trainable
+                self._attribution.hand_out(iteration, own, batch)
+                self._trained_to()
+                self._handed_out.append((iteration, self._point()))
                 # Before yield, as a checkpoint in the body of the loop comes after this batch.
                 self._count(sizes)
-                self._position = position + 1
-                yield pin(batch) if self._pin_memory else batch
+                self._position += 1
+                self._offset += int(sizes.sum())
+                yield batch
         finally:
-            loop.resume(before, iteration)
-        if loop.iteration > begun_at:
-            self._ended()
-        self._epoch, self._position, self._begun = self._epoch + 1, 0, None
+            loop.leave(passed)
+        loop.after(passed, self._ended)
+        self._next_epoch()
+        self._begun = None
 
     def state_dict(self) -> dict[str, Any]:
         """Return the positions of all workers, for a checkpoint."""
-        rule = None if self._migration is None else saved(self._migration.state)
+        point = self._trained_to()
         return {
-            "epoch": self._epoch,
-            "position": self._position,
+            "epoch": point.epoch,
+            "position": point.position,
+            "offset": point.offset,
             "seed": self._seed,
-            "reading": self._reading.state(),
-            "rule": rule,
+            "reading": point.reading.state(),
+            "rule": None if point.rule is None else saved(point.rule),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -161,7 +177,19 @@ class LocalLoader:
         if self._migration is not None and same and state["rule"] is not None:
             self._migration.go_back(restored(state["rule"], now.sizes))
         self._epoch, self._position, self._begun = state["epoch"], state["position"], None
+        self._offset = state.get("offset", self._position * self._loop.total)
         self._open(self._snapshot)
+
+    def _point(self) -> _Point:
+        rule = None if self._migration is None else self._migration.state
+        return _Point(self._epoch, self._position, self._offset, self._reading, rule)
+
+    def _trained_to(self) -> _Point:
+        """Forget batches that were trained on, and return the point before the first other one."""
+        outstanding = self._loop.outstanding
+        while self._handed_out and self._handed_out[0][0] not in outstanding:
+            self._handed_out.popleft()
+        return self._handed_out[0][1] if self._handed_out else self._point()
 
     def _open(self, snapshot: Snapshot) -> None:
         """Read from a snapshot from now on."""
@@ -223,18 +251,23 @@ class LocalLoader:
                 self._begun = replace(self._begun, reading=self._reading)
         return migration.end(self.sizes, all_samples.caps, "")
 
+    def _next_epoch(self) -> None:
+        self._epoch, self._position, self._offset = self._epoch + 1, 0, 0
+
     def _settle(self) -> None:
         """End an epoch that was left early; the next one continues from there.
 
         If nothing was trained on, as in a look at one batch, the epoch is begun again.
         """
         begun, self._begun = self._begun, None
-        if begun is None:
+        passed, self._passed = self._passed, None
+        if begun is None or passed is None:
             return
-        if self._loop.iteration > begun.iteration:
-            self._epoch, self._position = self._epoch + 1, 0
+        self._loop.forget(passed)
+        if passed.has_trained:
+            self._next_epoch()
             return
-        self._position, self._reading = begun.position, begun.reading
+        self._position, self._offset, self._reading = begun.position, begun.offset, begun.reading
         if self._migration is not None and begun.rule is not None:
             self._migration.go_back(begun.rule)
 
@@ -244,6 +277,7 @@ Made = TypeVar("Made")
 
 def make_local_loader(
     loop: Loop,
+    attribution: Attribution,
     ended: Callable[[], None],
     source: Source,
     options: LocalLoaderOptions,
@@ -252,14 +286,14 @@ def make_local_loader(
     loading: dict[str, Any] = dict(options)
     rule: MigrationRule | None = loading.pop("rule", None)
     serving: Serving | None = loading.pop("serving", None)
-    local = LocalSource(source)
+    local, how = LocalSource(source), (loop, attribution, ended)
     collective = loop.collective
     _require_agreement(local, rule, loading, collective)
     _together(collective, lambda: _check_serving(serving, rule))
     if rule is None:
         snapshot, all_samples = _read(local, collective)
         return _together(
-            collective, lambda: LocalLoader(loop, ended, local, snapshot, all_samples, **loading)
+            collective, lambda: LocalLoader(*how, local, snapshot, all_samples, **loading)
         )
     if local.folder is None:
         raise InvalidSetting(
@@ -277,7 +311,7 @@ def make_local_loader(
         migration = LocalMigration(rule, all_samples.sizes, all_samples.caps, carrier, agent)
         loader = _together(
             collective,
-            lambda: LocalLoader(loop, ended, local, snapshot, all_samples, migration, **loading),
+            lambda: LocalLoader(*how, local, snapshot, all_samples, migration, **loading),
         )
         assert loop.column is not None, "the loop of a DDP model has an extra column"
         loop.column.take(migration)

@@ -11,7 +11,7 @@ import numpy as np
 from evenstep.core import UNLIMITED, Ints, as_ints
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.store import Partition
-from evenstep.pytorch.order import count_samples
+from evenstep.pytorch.fetching import count_samples
 from evenstep.training.collective import Collective, gather_values
 
 Source = Any

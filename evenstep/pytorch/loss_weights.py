@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch._C._distributed_c10d import GradBucket
 
 from evenstep.errors import InvalidSetting, PartlyWeighed
-from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.collective import InflightTensors
 
 COUNT_WIDTH = 2
 """Numbers per worker: a count as a sum of two float32, which keeps 48 bits of it."""
@@ -30,6 +30,8 @@ class LossWeights:
 
     def __init__(self, total: int) -> None:
         self._total = total
+        """The scale of weighed losses, the same in all of an exchange, so it stays the first total:
+        the divisor takes it out again."""
         self._sum = 0.0
         self._is_weighed = False
         self._skips = self._is_skipped = False
@@ -41,10 +43,15 @@ class LossWeights:
     @property
     def count(self) -> float | None:
         """The count of the gradients of the next exchange; None if no loss was weighed."""
-        if self._is_weighed or True in self._was_weighed:
+        if self.is_weighed:
             return self._sum
         # A worker without samples does not know whether the others weigh their losses.
         return 0.0 if self._is_skipped and not self._was_weighed else None
+
+    @property
+    def is_weighed(self) -> bool:
+        """Whether a loss of the next exchange was weighed."""
+        return self._is_weighed or True in self._was_weighed
 
     def weigh(self, loss: torch.Tensor, count: float) -> torch.Tensor:
         """Return the loss weighed by its count, which is added in the backward pass."""

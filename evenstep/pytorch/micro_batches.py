@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from evenstep.core import UNLIMITED
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.batch_limit import BatchLimit, is_out_of_memory
+from evenstep.pytorch.loss_check import LossCheck
 from evenstep.pytorch.loss_weights import LossWeights
 
 LossOf = Callable[..., torch.Tensor]
@@ -32,6 +33,8 @@ class MicroBatches:
         loss_weights: LossWeights,
         may_exceed: bool,
         spoil: Callable[[], None],
+        is_mean: bool = True,
+        check: LossCheck | None = None,
     ) -> None:
         self._model = model
         self._limit = limit
@@ -40,6 +43,9 @@ class MicroBatches:
         """Whether a plan may exceed what this worker can run in one piece."""
         self._spoil = spoil
         """Marks the time of this iteration as unusable."""
+        self._check = check
+        self._is_mean = is_mean
+        """Whether losses are means over the samples of a piece; otherwise their sum counts."""
         self._used: float | None = None
 
     def run(self, loss_of: LossOf, batch: tuple[Any, ...], samples: int) -> torch.Tensor:
@@ -100,7 +106,9 @@ class MicroBatches:
             for begin, end in _pieces(samples, size, self._limit.min_trainable):
                 weighed = self._loss_weights.calls
                 loss = loss_of(*(_cut(part, samples, begin, end) for part in batch))
-                if self._loss_weights.calls == weighed:
+                if self._check is not None:
+                    self._check.see(loss, end - begin)
+                if self._is_mean and self._loss_weights.calls == weighed:
                     # A weighed loss has its weight already.
                     loss = (end - begin) / samples * loss
                 loss.backward()

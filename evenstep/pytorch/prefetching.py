@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.utils.data import DataLoader
 
 from evenstep.core import Ints, Plan
-from evenstep.core.dealing import slice_of
 from evenstep.pytorch.counting import Counts
 from evenstep.pytorch.fetching import Key
 from evenstep.training.epochs import Dealt, Epochs, deal_slice
+from evenstep.training.iteration import Pass
 from evenstep.training.loop import Loop
 
 
 @dataclass(frozen=True, eq=False)
 class UnderWay:
-    """A running epoch."""
+    """A running epoch, at one of its iterations."""
 
     epoch: int
     order: Ints
     position: int
-    """The iteration of the epoch at which it was begun."""
-    iteration: int
-    """The iteration of the training at which it was begun."""
+    """The iteration of the epoch."""
+    offset: int
+    """The samples of the epoch that earlier iterations had."""
+    passed: Pass = field(default_factory=Pass)
 
-    def has_trained(self, iteration: int) -> bool:
-        """Whether an iteration of it was trained on before this iteration of the training."""
-        return iteration > self.iteration
+    def after(self, dealt: Dealt) -> UnderWay:
+        """Return the same epoch at the iteration after the one that was dealt out."""
+        offset = self.offset + int(dealt.sizes.sum())
+        return replace(self, position=self.position + 1, offset=offset)
 
 
 class Dealing:
@@ -46,20 +47,28 @@ class Dealing:
         """The number of iterations of an epoch."""
         return len(self._epochs)
 
-    def deal(self, under_way: UnderWay, position: int, plan: Plan) -> Dealt:
+    @property
+    def total(self) -> int:
+        """X of the next iteration."""
+        return self._loop.total
+
+    def has_more(self, at: UnderWay) -> bool:
+        """Whether the epoch has an iteration here, or has ended."""
+        return self._epochs.count_left(at.offset, self.total) > 0
+
+    def deal(self, at: UnderWay, plan: Plan) -> Dealt:
         """Return this worker's samples of an iteration, and the sizes of all workers."""
         loop = self._loop
-        samples = slice_of(under_way.order, position, loop.total)
-        at = under_way.epoch, position
+        samples = at.order[at.offset : at.offset + plan.total]
+        position = at.epoch, at.position
         return deal_slice(
-            samples, at, plan.sizes, loop.worker, loop.minimum, loop.min_trainable, self._divide
-        )
+            samples, position, plan.sizes, loop.worker, loop.minimum, loop.min_trainable,
+            self._divide,
+        )  # fmt: skip
 
-    def guess(self, under_way: UnderWay, position: int) -> list[Key] | None:
-        """Return the keys of a later iteration by the newest plan; None after the last one."""
-        if position >= len(self):
-            return None
-        return keys_of(self.deal(under_way, position, self._loop.newest_plan))
+    def guess(self, at: UnderWay) -> Dealt | None:
+        """Return the part of a later iteration by the newest plan; None after the last one."""
+        return self.deal(at, self._loop.newest_plan) if self.has_more(at) else None
 
 
 class Ahead:
@@ -84,13 +93,16 @@ class Ahead:
     def __len__(self) -> int:
         return len(self._dealing)
 
-    def _noted(self, guesses: deque[list[Key]], under_way: UnderWay) -> Iterator[list[Key]]:
-        for position in itertools.count(under_way.position):
-            keys = self._dealing.guess(under_way, position)
-            if keys is None:
-                return
-            guesses.append(keys)
-            yield keys
+    @property
+    def total(self) -> int:
+        """X of the next guess."""
+        return self._dealing.total
+
+    def _noted(self, guesses: deque[list[Key]], at: UnderWay) -> Iterator[list[Key]]:
+        while (guessed := self._dealing.guess(at)) is not None:
+            guesses.append(keys_of(guessed))
+            yield guesses[-1]
+            at = at.after(guessed)
 
 
 class Fetched:
@@ -98,6 +110,8 @@ class Fetched:
 
     def __init__(self, loading: DataLoader[Any], ahead: Ahead, under_way: UnderWay) -> None:
         ahead.under_way = under_way
+        self.total = ahead.total
+        """X of the iterations whose samples are fetched."""
         self._packs = iter(loading)
         self._guesses = ahead.guesses
 

@@ -8,19 +8,17 @@ batch sizes come from fixed shares, or from a calibration before and between ite
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from evenstep.core import Plan
-from evenstep.core.gradient_weight import gradient_weight
-from evenstep.core.short_form import require_whole
+from evenstep.core import Plan, gradient_weight, require_whole
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Clock
-from evenstep.pytorch.buffers import average_buffers
+from evenstep.pytorch.attribution import Attribution
 from evenstep.pytorch.calibration import (
     FittedLine,
     UnshardedReplica,
@@ -29,10 +27,13 @@ from evenstep.pytorch.calibration import (
     sizes_around,
 )
 from evenstep.pytorch.checks import MARK
+from evenstep.pytorch.compatibility import average_buffers
 from evenstep.pytorch.loader import BalancedLoader, make_loader
 from evenstep.pytorch.loader_options import LoaderOptions
+from evenstep.pytorch.loss_check import LossCheck
 from evenstep.pytorch.loss_weights import as_number
 from evenstep.pytorch.sharded_loop import Trail, make_sharded_loop
+from evenstep.pytorch.stream_loader import StreamLoader
 from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.iteration import Iteration
 from evenstep.training.settings import SizeOptions
@@ -46,8 +47,9 @@ class ShardedBalancer(BalancerBase):
 
     `total` is X, the samples of all workers in one iteration. Batch sizes are even, or in
     proportion to `shares`, until `calibrate`, which reads `clock`, finds better ones. They are
-    multiples of `granularity`; `evenstep.training.settings.SizeOptions` documents the other
-    options. The loss of every batch must go through `weigh` before its backward pass.
+    multiples of `granularity`. `loss` is that of `Balancer`, and
+    `evenstep.training.settings.SizeOptions` documents the other options. The loss of every batch
+    must go through `weigh` before its backward pass.
     """
 
     def __init__(
@@ -55,21 +57,39 @@ class ShardedBalancer(BalancerBase):
         model: torch.nn.Module,
         total: int,
         *,
+        loss: str | None = None,
         granularity: int = 1,
         clock: Clock = time.perf_counter,
         **options: Unpack[SizeOptions],
     ) -> None:
         self._loop, self._plans, self._collective, mesh = make_sharded_loop(
-            model, total, granularity, options
+            model, total, loss, granularity, options
         )
+        self._attribution = Attribution(self._loop)
         self._model = model
+        model.register_forward_pre_hook(torch.compiler.disable(self._on_pass), with_kwargs=True)
         self._group = mesh.get_group()
         self._device = torch.device(mesh.device_type)
         self._clock = clock
         self._trail = Trail()
         self._watch = WeighingWatch(model, lambda: self._loop.now)
         self._has_trained = False
+        self._loss = loss or "mean"
+        self._check = LossCheck()
+        if loss is not None:
+            self._check.close()
         setattr(model, MARK, True)
+
+    @property
+    def total(self) -> int:
+        """X: samples of all workers in one iteration; all workers must set it together."""
+        return self._loop.total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        # The gradient exchange of a sharded model carries no digests of plans.
+        self._loop.agree({"total": total})
+        self._loop.change_total(total)
 
     @property
     def minimum(self) -> int:
@@ -81,22 +101,37 @@ class ShardedBalancer(BalancerBase):
         """The fitted line of each worker by the last calibration; empty without one."""
         return self._plans.lines
 
-    def loader(
+    @overload
+    def loader(  # type: ignore[overload-overlap]
+        self, dataset: IterableDataset[Any], **options: Unpack[LoaderOptions]
+    ) -> StreamLoader: ...
+    @overload
+    def loader(  # type: ignore[overload-overlap]
         self, dataset: Dataset[Any] | DataLoader[Any], **options: Unpack[LoaderOptions]
-    ) -> BalancedLoader:
+    ) -> BalancedLoader: ...
+    @overload
+    def loader(self, dataset: Iterable[Any], **options: Unpack[LoaderOptions]) -> StreamLoader: ...
+    def loader(self, dataset: Any, **options: Unpack[LoaderOptions]) -> Any:
         """Return a loader of this worker's batches, in place of a sampler and a DataLoader.
 
-        Takes `shuffle`, `sampler`, `drop_last`, `seed`, `seed_samples`, `collate_fn`,
+        Takes `shuffle`, `sampler`, `drop_last`, `pad`, `seed`, `seed_samples`, `collate_fn`,
         `num_workers`, and the other settings of a DataLoader. An existing DataLoader in place of
         the data set provides those that are left out. All workers must call it, also for a loader
         that only one of them uses.
+
+        A stream (an IterableDataset, any iterable without an index, or a DataLoader over one) is
+        read by each worker for itself; see `StreamLoader`. It takes `stop`, `ahead`, `collate_fn`,
+        `num_workers`, and the other settings of a DataLoader.
         """
-        return make_loader(self._loop, self._collective, self.average_buffers, dataset, options)
+        return make_loader(
+            self._loop, self._attribution, self._collective, self.average_buffers, dataset, options
+        )
 
     def weigh(self, loss: torch.Tensor) -> torch.Tensor:
-        """Return the loss times ``n x_i / X``; it must be a mean over the last batch.
+        """Return the loss times ``n x_i / X``, if it is a mean over the batch.
 
-        The mean of the workers' gradients is then the gradient of the joined batch.
+        The mean of the workers' gradients is then the gradient of the joined batch. A sum, or a
+        loss that is divided by a count over all workers, is returned as it is.
         """
         if self._has_trained:
             # A loop that has weighed one loss weighs all of them.
@@ -107,7 +142,9 @@ class ShardedBalancer(BalancerBase):
                 "a loss must be that of a batch from a loader of this balancer, got one before the "
                 "first batch"
             )
-        weighted = loss * gradient_weight(now.batch.samples, now.batch.total, self.num_workers)
+        self._check.see(loss, self._attribution.samples or 0)
+        weight = gradient_weight(now.batch.samples, now.batch.total, self.num_workers)
+        weighted = loss * (weight if self._loss == "mean" else float(not now.is_benched))
         if weighted.requires_grad:
             weighted.register_hook(partial(self._on_backward, now))
         return weighted
@@ -157,7 +194,7 @@ class ShardedBalancer(BalancerBase):
         All workers must call it, and must have trained on the same iterations.
         """
         self._trail.check(self._collective)
-        weight = gradient_weight(self.batch_size, self.total)
+        weight = gradient_weight(self.batch_size, self.plan.total)
         average_buffers(self._model, weight, self._group, self._collective.inflight)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -169,6 +206,13 @@ class ShardedBalancer(BalancerBase):
         """Print the summary; this also happens at exit."""
         self._watch.close()
         super().close()
+
+    def _on_pass(self, model: torch.nn.Module, inputs: Any, named: Any) -> None:
+        """Attribute a forward pass to a batch."""
+        if torch.is_grad_enabled():
+            self._attribution.attribute((inputs, named))
+        elif not model.training:
+            self._attribution.leave_out((inputs, named))
 
     def _on_backward(self, iteration: Iteration, gradient: torch.Tensor) -> None:
         """Count an iteration in the backward pass of its weighed loss."""

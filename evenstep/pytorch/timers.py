@@ -42,6 +42,9 @@ class CudaTimer:
     def batch(self, batch_size: float) -> None:
         self._piece.samples = batch_size
 
+    def add(self, seconds: float) -> None:
+        """Do nothing: the host was loading the batch while the device was computing."""
+
     def pause(self) -> None:
         if self._begun is not None:
             self._piece.spans.append((self._begun, self._record()))

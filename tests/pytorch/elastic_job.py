@@ -38,7 +38,7 @@ def main() -> None:
         model, TOTAL, timer=Emulated(SPEEDS[worker]), policy="equal_finish", summary=False
     )
     dataset = data(NUM_SAMPLES, torch.float64)
-    loader = balancer.loader(dataset)
+    loader = balancer.loader(dataset, pad=False)
     path = folder / "checkpoint"
 
     def save() -> None:

@@ -52,7 +52,7 @@ class Indices(Dataset[tuple[int, str]]):
 def balanced(total: int, model: nn.Module | None = None, **settings: Any) -> Iterator[Balancer]:
     """Balance a model, a small net by default, and close the balancer at the end."""
     wrapped = DistributedDataParallel(net() if model is None else model)
-    balancer = Balancer(wrapped, total, **{"summary": False, **settings})
+    balancer = Balancer(wrapped, total, **{"summary": False, "loss": "mean", **settings})
     try:
         yield balancer
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import threading
 from contextlib import nullcontext, redirect_stderr
 from typing import Any
@@ -14,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler
 
 from evenstep import runlog
 from evenstep.core import Decision
@@ -68,9 +69,11 @@ def test_sizes_follow_the_speeds_and_the_summary_says_so(workers):
     first, second = workers.run(run_epoch, speeds=[100.0, 300.0, 200.0], count=3, summary=True)[:2]
     sizes, line, printed, _ = first
     assert sizes == [10, 30, 20]
-    assert line.startswith("evenstep: batch sizes 10/30/20; waiting ")
-    assert "about 39% with plain BSP" in line
-    assert "% of the iteration time saved (estimates from fitted lines)" in line
+    assert line.startswith("evenstep: batch sizes 10/30/20; iterations took ")
+    assert re.search(
+        r"50% of plain BSP's iteration time saved \(\d+% to \d+%, estimated from fitted lines\)",
+        line,
+    )
     assert printed == line + "\n"
     assert second[0] == sizes
     assert second[2] == ""
@@ -90,7 +93,7 @@ def summed_up(pieces):
 def test_summary_is_of_all_batches_that_were_accumulated(workers, pieces):
     for line in workers.run(summed_up, pieces=pieces):
         assert "with batch sizes 10/30 instead of even ones" in line
-        assert "would take about 50% less time" in line
+        assert "would take 50% less time (" in line
 
 
 @pytest.mark.parametrize("policy", ["proportional", "equal_finish", "stepwise:step=2"])
@@ -107,7 +110,7 @@ def chosen_by_default():
 
 
 def test_default_policy_is_that_of_the_device(workers):
-    assert workers.run(chosen_by_default) == ["Proportional"] * 2
+    assert workers.run(chosen_by_default) == ["Cautious"] * 2
 
 
 def test_static_shares_are_kept(workers):
@@ -115,11 +118,12 @@ def test_static_shares_are_kept(workers):
         assert sizes == [12, 48]
 
 
-def test_observing_changes_nothing_and_says_what_would_be_gained(workers):
+def test_observing_changes_nothing_and_says_what_might_be_gained(workers):
     for sizes, line, *_ in workers.run(run_epoch, speeds=[100.0, 300.0], mode="observe"):
         assert sizes == [30, 30]
         assert "with batch sizes 15/45 instead of even ones" in line
-        assert "would take about 50% less time" in line
+        # With one size seen, all of a time may be overhead.
+        assert re.search(r"less time, or as long \(-\d+% to \+7\d% saved", line)
 
 
 def test_off_is_plain_bsp(workers):
@@ -138,7 +142,7 @@ def test_sizes_keep_to_maximum_minimum_and_granularity(workers):
     assert sizes() == [10, 50]
     assert sizes(maximum=40) == [20, 40]
     assert sizes(minimum=16) == [16, 44]
-    assert sizes(granularity=4) == [8, 52]
+    assert sizes(granularity=4, policy="proportional") == [8, 52]
 
 
 def smallest(batch_norm):
@@ -204,7 +208,7 @@ def in_a_group():
     if dist.get_rank() == 0:
         return None
     model = DistributedDataParallel(net(), process_group=group)
-    balancer = Balancer(model, 12, policy=cycle((2, 10), (9, 3)), summary=False)
+    balancer = Balancer(model, 12, policy=cycle((2, 10), (9, 3)), summary=False, loss="mean")
     loader = balancer.loader(Indices(36), sampler=RandomSampler(range(36)))
     batches = visited(balancer, loader)
     balancer.close()
@@ -283,11 +287,6 @@ def test_workers_in_different_epochs_stop(workers):
         assert "or other samples; do all workers go through the same epochs" in message
 
 
-class Stream(IterableDataset[int]):
-    def __iter__(self):
-        yield 1
-
-
 class Endless:
     def __getitem__(self, i):
         return i
@@ -297,11 +296,11 @@ def mistake(which):
     """Make a mistake that must be found before the first iteration."""
     worker = dist.get_rank()
     if which == "not wrapped":
-        Balancer(net(), 8)  # type: ignore[arg-type]
+        iter(Balancer(net(), 8).loader(data(16)))
     if which == "no process group":
         dist.destroy_process_group()
         try:
-            Balancer(net(), 8)  # type: ignore[arg-type]
+            iter(Balancer(net(), 8).loader(data(16)))
         finally:
             dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     model = DistributedDataParallel(net())
@@ -330,7 +329,7 @@ def mistake(which):
             Balancer(model, 8)
         sets: dict[str, Any] = {
             "loader": DataLoader(Indices(20)),
-            "stream": Stream(),
+            "neither": object(),
             "endless": Endless(),
             "lengths": Indices(20 + worker),
         }
@@ -343,7 +342,7 @@ def mistake(which):
             "prefetch": {"prefetch_factor": 2},
             "unknown loading": {"shufle": False},
         }
-        samples = Indices(7) if which == "nothing to do" else sets.get(which, Indices(20))
+        samples = Indices(6) if which == "nothing to do" else sets.get(which, Indices(20))
         balancer.loader(samples, **loading.get(which, {}))
     finally:
         balancer.close()
@@ -364,16 +363,16 @@ MISTAKES = {
     "policy": "policy must be one of even",
     "predictor": "predictor must be one of ",
     "unknown": "summary, timer, warm_up, got 'polcy'",
-    "not wrapped": "the model must be wrapped in DistributedDataParallel, got Sequential",
+    "not wrapped": "or the strategy of a trainer, got Sequential",
     "no process group": "a process group must be there first: start the script with torchrun",
     "two balancers": "a model can have one Balancer, and this one has one already",
     "hooked before": "Balancer(..., comm_hook=(state, hook))",
-    "stream": "the dataset must be map-style",
+    "neither": "the dataset must be map-style",
     "loader": "must be the balancer's total, 8, divided by the number of workers, 2, got 1",
     "endless": "the dataset must have a length, so that an epoch has an end, got Endless",
     "lengths": "dataset length must be the same on all workers, got 20 on worker 0 and 21",
     "seed of one": "seed must be the same on all workers, got 0 on worker 0 and 1 on worker 1",
-    "nothing to do": "an epoch must have at least one iteration, got 7 samples",
+    "nothing to do": "an epoch must have at least one iteration, got 6 samples",
     "batch size": "batch_size must be left out, as batch sizes are planned",
     "out of order": "in_order must be True",
     "distributed sampler": "the sampler must order the whole data set",
@@ -393,8 +392,9 @@ def test_mistake_is_found_before_the_first_iteration_on_all_workers(workers, whi
 def logged(path, mode):
     speed = [100.0, 300.0][dist.get_rank()]
     with balanced(
-        40, net(), mode=mode, predictor="memoryless", log=path, timer=Emulated(speed), warm_up=1
-    ) as balancer:
+        40, net(), mode=mode, policy="proportional", predictor="memoryless", log=path,
+        timer=Emulated(speed), warm_up=1,
+    ) as balancer:  # fmt: skip
         noted = note_reports(balancer)
         visited(balancer, balancer.loader(Indices(40 * 6 + 4)))
     return [(reports.cpu, reports.speeds) for reports, _ in noted]

@@ -80,7 +80,7 @@ def train(
     loss_of = Oom(model, **(oom or {}))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     dataset = data(24 * 5 + 7, torch.float64)
-    loader = balancer.loader(dataset)
+    loader = balancer.loader(dataset, pad=False)
     seen, pieces, sizes = [], [], []
     for _ in range(epochs):
         for k, (samples, labels) in enumerate(loader):

@@ -303,7 +303,7 @@ balancer = Balancer(model, 16, log=sys.argv[1])
 # One long epoch: Python loses an interrupt that comes while it forks a loading process.
 loader = balancer.loader(data(16 * 100_000), num_workers=1)
 for i, (samples, labels) in enumerate(loader):
-    model(samples).sum().backward()
+    model(samples).mean().backward()
     if dist.get_rank() == 0 and i == 20:
         print("training", flush=True)
 """

@@ -55,7 +55,7 @@ def trained(how, table, dynamic=None):
     backend = Counting()
     model, called = wrapped(how, backend=backend, dynamic=dynamic)
     sizing: dict[str, Any] = {"policy": cycle(*table)} if table else {"mode": "off"}
-    balancer = Balancer(called, TOTAL, summary=False, warm_up=0, **sizing)  # type: ignore[arg-type]
+    balancer = Balancer(called, TOTAL, summary=False, warm_up=0, **sizing)
     noted = note_reports(balancer)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     sizes = set()

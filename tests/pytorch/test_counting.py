@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from evenstep.core.dealing import shuffled
+from evenstep.core.stock_order import stock_order
 from evenstep.measure.timer import HostTimer
 from tests.pytorch.setup import (
     Indices,
@@ -51,7 +51,7 @@ def test_iterations_process_the_samples_of_bsp_with_counts_as_planned(workers, n
     counts = lengths(100)
     results = workers.run(epochs, counted=True, num_workers=num_workers, as_tensor=True)
     for epoch in range(2):
-        order = shuffled(100, 0, epoch)
+        order = stock_order(100, 0, epoch)
         iterations = list(zip(*(seen[epoch] for seen, _ in results), strict=True))
         assert len(iterations) == 5
         for k, parts in enumerate(iterations):

@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
+from evenstep.pytorch.collective import _MOMENT, InflightTensors
 from evenstep.pytorch.comm_hook import _Kept
-from evenstep.pytorch.inflight import _MOMENT, InflightTensors
 from evenstep.training.loop import Loop
 from tests.pytorch.setup import data, net
 

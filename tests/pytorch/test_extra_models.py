@@ -145,7 +145,7 @@ def buffers():
         balancer.include(further)
         own = torch.zeros(1)
         sizes = []
-        for samples, _ in balancer.loader(data(8 * 2 + 3)):
+        for samples, _ in balancer.loader(data(8 * 2 + 3), pad=False):
             sizes.append(len(samples))
             further(samples).sum().backward()
             model_of(balancer)(samples).sum().backward()
@@ -195,8 +195,8 @@ def test_mistake_with_a_further_model_is_found_before_the_first_iteration(worker
 def two_balancers():
     """Train a second model, with a balancer of its own, on batches of the first one's loader."""
     first, second = (DistributedDataParallel(net()) for _ in range(2))
-    balancer = Balancer(first, TOTAL, policy=cycle((4, 12)), summary=False)
-    other = Balancer(second, TOTAL, policy=cycle((4, 12)), summary=False)
+    balancer = Balancer(first, TOTAL, policy=cycle((4, 12)), summary=False, loss="mean")
+    other = Balancer(second, TOTAL, policy=cycle((4, 12)), summary=False, loss="mean")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for samples, _ in balancer.loader(data(TOTAL * 3)):

@@ -41,7 +41,7 @@ def spoilt(at, value=math.nan, dtype="float32", sizes=(4, 4), how="", log=None):
     hook: Any = (None, default_hooks.bf16_compress_hook) if how == "hook" else None
     balancer = Balancer(
         model, TOTAL, policy=cycle(sizes), minimum=0, summary=False, log=log, comm_hook=hook,
-        name=f"machine-{rank}",
+        loss="mean", name=f"machine-{rank}",
     )  # fmt: skip
     other = DistributedDataParallel(net(chosen))
     if how == "include":

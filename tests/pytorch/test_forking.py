@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.collective import InflightTensors
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 locks by itself")
 

@@ -17,12 +17,11 @@ from torch.utils.data import (
     DataLoader,
     Dataset,
     DistributedSampler,
-    IterableDataset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
-from evenstep.core.dealing import shuffled
+from evenstep.core.stock_order import stock_order
 from tests.pytorch.setup import Indices, balanced, cycle, exchange, net, visited
 
 pytestmark = pytest.mark.distributed
@@ -32,7 +31,8 @@ TOTAL = 12
 
 
 def slices(order):
-    """Return the samples of each iteration of an epoch in this order."""
+    """Return the samples of each iteration of an epoch in this order, padded for two workers."""
+    order = order + order[: len(order) % 2]
     return [sorted(order[i : i + TOTAL]) for i in range(0, len(order), TOTAL)]
 
 
@@ -67,12 +67,31 @@ def test_iterations_process_the_samples_that_even_does(workers, num_workers):
     balanced_epochs = run_two_epochs(workers, num_samples=65, num_workers=num_workers)
     plain_epochs = run_two_epochs(workers, num_samples=65, table=None)
     for epoch in range(2):
-        expected = slices(shuffled(65, 0, epoch).tolist())
+        expected = slices(stock_order(65, 0, epoch).tolist())
         assert joined(plain_epochs[epoch]) == expected
         assert joined(balanced_epochs[epoch]) == expected
     # Every iteration has the sizes of its own plan, however deep the prefetching.
-    assert sizes_of(balanced_epochs[0]) == [*TABLE, (1, 4)]
-    assert sizes_of(balanced_epochs[1]) == [*TABLE[1:], TABLE[0], (4, 1)]
+    assert sizes_of(balanced_epochs[0]) == [*TABLE, (1, 5)]
+    assert sizes_of(balanced_epochs[1]) == [*TABLE[1:], TABLE[0], (5, 1)]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_epoch_without_padding_visits_each_sample_once(workers, num_workers):
+    run = {"num_samples": 65, "pad": False, "num_workers": num_workers}
+    for i, epoch in enumerate(run_two_epochs(workers, **run)):
+        order = stock_order(65, 0, i).tolist()
+        assert joined(epoch) == [sorted(order[k : k + TOTAL]) for k in range(0, 65, TOTAL)]
+
+
+def test_truncated_epoch_leaves_out_what_is_too_few_for_all_workers(workers):
+    for i, epoch in enumerate(run_two_epochs(workers, num_samples=65, pad="truncate")):
+        assert joined(epoch) == slices(stock_order(65, 0, i).tolist()[:64])
+
+
+def test_data_set_with_fewer_samples_than_workers_is_repeated(workers):
+    run = {"num_samples": 1, "table": [(6, 6)]}
+    for epoch in run_two_epochs(workers, **run):
+        assert epoch == [[[0]], [[0]]]
 
 
 def existing(num_workers, batch_size=TOTAL // 2, **given):
@@ -94,32 +113,34 @@ def test_existing_data_loader_gives_the_data_set_and_its_settings(workers, num_w
     for given, seed, whole in (({}, 5, True), ({"seed": 6, "drop_last": True}, 6, False)):
         results = workers.run(existing, num_workers=num_workers, **given)
         for epoch in range(2):
-            expected = slices(shuffled(65, seed, epoch).tolist())
+            expected = slices(stock_order(65, seed, epoch).tolist())
             expected = expected if whole else expected[:-1]
             assert joined([epochs[epoch] for epochs, _ in results]) == expected
+
+
+def epochs_set_on_the_sampler():
+    """Visit the epochs that a script sets on the sampler that it has made."""
+    with balanced(TOTAL, policy=cycle(*TABLE)) as balancer:
+        sampler: DistributedSampler[Any] = DistributedSampler(Indices(36), seed=5)
+        loader = balancer.loader(DataLoader(Indices(36), TOTAL // 2, sampler=sampler))
+        seen = []
+        for epoch in (3, 4, 9):
+            sampler.set_epoch(epoch)
+            seen.append(visited(balancer, loader))
+        return seen
+
+
+def test_epochs_are_those_that_are_set_on_the_replaced_sampler(workers):
+    results = workers.run(epochs_set_on_the_sampler)
+    for i, epoch in enumerate((3, 4, 9)):
+        expected = slices(stock_order(36, 5, epoch).tolist())
+        assert joined([seen[i] for seen in results]) == expected
 
 
 def test_batch_size_of_a_data_loader_that_is_not_that_of_the_balancer_is_refused(workers):
     for failure in workers.failures(existing, num_workers=0, batch_size=5):
         assert failure.kind == "InvalidSetting"
         assert "got 5 on worker 0 and 6 on worker 1" in failure.message
-
-
-class Stream(IterableDataset[int]):
-    def __iter__(self):
-        return iter(range(60))
-
-
-def stream_in_a_data_loader(batch_size):
-    with balanced(TOTAL) as balancer:
-        balancer.loader(DataLoader(Stream(), batch_size))
-
-
-@pytest.mark.parametrize("batch_size", [TOTAL // 2, None])
-def test_stream_in_a_data_loader_is_refused(workers, batch_size):
-    for failure in workers.failures(stream_in_a_data_loader, batch_size=batch_size):
-        assert failure.kind == "InvalidSetting"
-        assert "got Stream" in failure.message
 
 
 def test_order_without_shuffling_is_that_of_the_data_set(workers):
@@ -129,22 +150,22 @@ def test_order_without_shuffling_is_that_of_the_data_set(workers):
 
 def test_seed_changes_the_order(workers):
     first, _ = run_two_epochs(workers, num_samples=30, seed=5)
-    assert joined(first) == slices(shuffled(30, 5, 0).tolist())
+    assert joined(first) == slices(stock_order(30, 5, 0).tolist())
 
 
 def test_tail_is_dropped_where_the_user_says_so(workers):
     for i, epoch in enumerate(run_two_epochs(workers, num_samples=65, drop_last=True)):
-        assert joined(epoch) == slices(shuffled(65, 0, i).tolist())[:5]
+        assert joined(epoch) == slices(stock_order(65, 0, i).tolist())[:5]
 
 
 def test_data_set_smaller_than_the_total_is_one_iteration(workers):
-    for i, epoch in enumerate(run_two_epochs(workers, num_samples=7)):
+    for i, epoch in enumerate(run_two_epochs(workers, num_samples=7, pad=False)):
         assert joined(epoch) == [sorted(range(7))]
         assert sizes_of(epoch) == [[(1, 6), (6, 1)][i]]
 
 
 def test_tail_too_small_for_all_leaves_some_without(workers):
-    for epoch in run_two_epochs(workers, num_samples=13):
+    for epoch in run_two_epochs(workers, num_samples=13, pad=False):
         assert len(joined(epoch)[1]) == 1
         assert sorted(sizes_of(epoch)[1]) == [0, 1]
 
@@ -153,7 +174,7 @@ def few_samples(table, num_samples, **settings):
     """Train a model with BatchNorm, which cannot run one sample; return sizes and weights."""
     found = []
     with balanced(TOTAL, net(batch_norm=True), policy=cycle(*table), **settings) as balancer:
-        for indices, _ in balancer.loader(Indices(num_samples)):
+        for indices, _ in balancer.loader(Indices(num_samples), pad=False):
             found.append((len(indices), balancer._loop.share.samples))
             exchange(balancer)
     return found
@@ -373,19 +394,19 @@ def run_left_early(workers, **arguments):
 @pytest.mark.parametrize("loading", [{}, {"num_workers": 1, "persistent": True}], ids=str)
 def test_after_an_epoch_left_early_comes_a_whole_one(workers, how, loading):
     first, second, third = run_left_early(workers, how=how, **loading)
-    assert first == slices(shuffled(36, 0, 0).tolist())[:2]
-    assert second == slices(shuffled(36, 0, 1).tolist())
-    assert third == slices(shuffled(36, 0, 2).tolist())
+    assert first == slices(stock_order(36, 0, 0).tolist())[:2]
+    assert second == slices(stock_order(36, 0, 1).tolist())
+    assert third == slices(stock_order(36, 0, 2).tolist())
 
 
 def test_looking_at_a_batch_on_one_worker_changes_nothing(workers):
     passes = run_left_early(workers, how="peek")
-    assert passes == [slices(shuffled(36, 0, epoch).tolist()) for epoch in range(3)]
+    assert passes == [slices(stock_order(36, 0, epoch).tolist()) for epoch in range(3)]
 
 
 def test_set_epoch_chooses_the_order(workers):
     passes = run_left_early(workers, how="set_epoch")
-    assert passes == [slices(shuffled(36, 0, 10 + number).tolist()) for number in range(3)]
+    assert passes == [slices(stock_order(36, 0, 10 + number).tolist()) for number in range(3)]
 
 
 def abandoned_loader():
@@ -429,7 +450,7 @@ def test_validation_loader_on_the_same_balancer_disturbs_nothing(workers):
     results = workers.run(two_loaders)
     for epoch in range(2):
         assert joined([seen[epoch] for seen, _ in results]) == slices(
-            shuffled(36, 0, epoch).tolist()
+            stock_order(36, 0, epoch).tolist()
         )
         validated = [validated[epoch] for _, validated in results]
         assert sorted(itertools.chain(*validated)) == list(range(20))

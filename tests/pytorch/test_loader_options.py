@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import (
@@ -20,10 +21,12 @@ from torch.utils.data import (
 )
 
 from evenstep.errors import InvalidSetting
+from evenstep.pytorch.fetching import count_samples
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loader_options import options_of
 from evenstep.pytorch.local_loader import LocalLoader
-from evenstep.pytorch.order import count_samples
+from evenstep.pytorch.stream_loader import StreamLoader
+from evenstep.training.epochs import Epochs
 from tests.pytorch.setup import Indices
 
 DATA = Indices(65)
@@ -77,12 +80,19 @@ def test_everything_that_is_not_the_order_is_taken():
         ),
         (
             with_sampler(sharded(seed=7), drop_last=True),
-            {"shuffle": True, "drop_last": True, "seed": 7},
+            {"shuffle": True, "drop_last": True, "seed": 7, "pad": True},
         ),
-        (with_sampler(sharded(shuffle=False)), {"shuffle": False, "drop_last": False, "seed": 0}),
+        (
+            with_sampler(sharded(shuffle=False)),
+            {"shuffle": False, "drop_last": False, "seed": 0, "pad": True},
+        ),
+        (
+            with_sampler(sharded(drop_last=True)),
+            {"shuffle": True, "drop_last": False, "seed": 0, "pad": "truncate"},
+        ),
         (
             DataLoader(DATA, batch_sampler=BatchSampler(sharded(), BATCH, drop_last=True)),
-            {"shuffle": True, "drop_last": True, "seed": 0},
+            {"shuffle": True, "drop_last": True, "seed": 0, "pad": True},
         ),
     ],
 )
@@ -92,13 +102,27 @@ def test_order_is_that_of_the_sampler(loader, order):
 
 @pytest.mark.parametrize("num_samples", range(24, 37))
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_sampler_that_drops_samples_makes_as_many_iterations_as_before(num_samples, drop_last):
+@pytest.mark.parametrize("drops_batch", [False, True])
+def test_iterations_are_the_batches_of_the_data_loaders(num_samples, drop_last, drops_batch):
     data = Indices(num_samples)
-    sampler: Any = DistributedSampler(data, num_replicas=WORKERS, rank=0, drop_last=drop_last)
-    loader = DataLoader(data, BATCH, sampler=sampler)
-    dropped = options(loader)["drop_last"]
-    total = BATCH * WORKERS
-    assert len(loader) == (num_samples // total if dropped else -(-num_samples // total))
+    loaders = []
+    for rank in range(WORKERS):
+        sampler: Any = DistributedSampler(data, WORKERS, rank, drop_last=drop_last, seed=4)
+        sampler.set_epoch(2)
+        loaders.append(DataLoader(data, BATCH, sampler=sampler, drop_last=drops_batch))
+    expected = [
+        sorted(index for indices, _ in batches for index in indices.tolist())
+        for batches in zip(*loaders, strict=True)
+    ]
+    taken = order_of(loaders[0])
+    epochs = Epochs(num_samples, BATCH * WORKERS, num_workers=WORKERS, **taken)
+    epochs.set_epoch(2)
+    assert len(epochs) == len(loaders[0])
+    found = []
+    while (dealt := epochs.deal(np.array([12]), 0)) is not None:
+        found.append(sorted(dealt.samples.tolist()))
+        epochs.advance()
+    assert found == expected
 
 
 @pytest.mark.parametrize(
@@ -116,7 +140,9 @@ def test_any_other_sampler_is_passed_on(sampler):
 
 def test_explicit_arguments_replace_those_of_the_data_loader():
     loader = with_sampler(sharded(seed=7), num_workers=1, prefetch_factor=3)
-    assert order_of(loader, num_workers=0) == {"shuffle": True, "drop_last": False, "seed": 7}
+    assert order_of(loader, num_workers=0) == {
+        "shuffle": True, "drop_last": False, "seed": 7, "pad": True,
+    }  # fmt: skip
     given = {"shuffle": False, "seed": 1, "drop_last": True, "prefetch_factor": 4}
     taken = options(loader, **given)
     assert {name: taken[name] for name in given} == given
@@ -174,7 +200,7 @@ def test_loaders_that_cannot_be_taken_are_refused(loader, got):
         options(loader)
 
 
-@pytest.mark.parametrize("kind", [BalancedLoader, LocalLoader])
+@pytest.mark.parametrize("kind", [BalancedLoader, LocalLoader, StreamLoader])
 def test_loaders_have_the_mark_with_which_accelerate_leaves_them_alone(kind):
     # Accelerate is not installed here; it reads this attribute before any other.
     assert getattr(kind, "_is_accelerate_prepared", False) is True

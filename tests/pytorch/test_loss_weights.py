@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
-from evenstep.pytorch.inflight import InflightTensors
+from evenstep.pytorch.collective import InflightTensors
 from evenstep.pytorch.loss_weights import LossWeights, as_count
 from tests.pytorch.setup import (
     balanced,

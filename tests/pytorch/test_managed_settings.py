@@ -57,6 +57,19 @@ def test_settings_that_contradict_the_job_are_refused(workers, manager, job, set
     assert message.format(job) in failures[0].message
 
 
+def with_another_total(address, job_name):
+    with managed(address, job_name) as (balancer, _):
+        balancer.total = TOTAL
+        balancer.total = 64
+
+
+def test_total_of_a_job_cannot_be_changed(workers, manager, job):
+    for failure in workers.failures(with_another_total, address=manager.address, job_name=job):
+        assert failure.kind == "InvalidSetting"
+        assert f"total must stay that of job {job}, 60, as" in failure.message
+        assert "got 64" in failure.message
+
+
 def without_enough_workers(address, name):
     with managed(address, name, client={"workers": 3}):
         pass

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from evenstep.core.dealing import num_iterations, shuffled, slice_of
+from evenstep.core.stock_order import stock_order
 from evenstep.errors import DivergedPlans
 from evenstep.pytorch import Balancer, ShardedBalancer
 from tests.pytorch.setup import FEATURES, Indices, data, distance, gradients, net, parameters
@@ -30,7 +30,7 @@ SEED = 3
 def train(total, num_samples, **settings):
     """Train two epochs; return gradients, parameters at the end, batch lengths and mean losses."""
     with sharded(total, **settings) as (balancer, model):
-        loader = balancer.loader(data(num_samples), seed=SEED)
+        loader = balancer.loader(data(num_samples), seed=SEED, pad=False)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         seen, sizes, losses = [], [], []
         for _ in range(2):
@@ -55,9 +55,7 @@ def train_joined(total, num_samples):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     seen, losses = [], []
     for epoch in range(2):
-        order = shuffled(num_samples, SEED, epoch)
-        for k in range(num_iterations(num_samples, total)):
-            joined = slice_of(order, k, total)
+        for joined in torch.from_numpy(stock_order(num_samples, SEED, epoch)).split(total):
             loss = cross_entropy(model(samples[joined]), labels[joined])
             loss.backward()
             seen.append(gradients(model))
@@ -116,7 +114,7 @@ def step(balancer: ShardedBalancer, model: Any) -> None:
 def visit(num_workers):
     """Return the samples of this worker in two epochs."""
     with sharded(10, shares=[1, 4]) as (balancer, model):
-        loader = balancer.loader(Indices(33), num_workers=num_workers)
+        loader = balancer.loader(Indices(33), pad=False, num_workers=num_workers)
         epochs: list[list[int]] = [[], []]
         for epoch in epochs:
             for indices, _ in loader:
@@ -196,6 +194,48 @@ def test_workers_in_different_epochs_stop_at_the_end_of_the_epoch(workers):
     for seen, message in workers.run(diverge):
         assert seen == 2
         assert "worker 1 and worker 0 did not; do all workers go through the same" in message
+
+
+def change_total(path):
+    """Return the gradients of two totals, and the plan and position after a checkpoint."""
+    with sharded(8, shares=[1, 3]) as (balancer, model):
+        loader = balancer.loader(data(48), shuffle=False)
+        seen = []
+        for samples, labels in loader:
+            balancer.weigh(cross_entropy(model(samples), labels)).backward()
+            seen.append(whole_gradients(model))
+            model.zero_grad()
+            balancer.total = 20
+            if balancer.iteration == 2:
+                break
+        torch.save((balancer.state_dict(), loader.state_dict()), f"{path}/{balancer.worker}")
+    with sharded(8) as (balancer, model):
+        loader = balancer.loader(data(48), shuffle=False)
+        saved, position = torch.load(f"{path}/{balancer.worker}")
+        balancer.load_state_dict(saved)
+        loader.load_state_dict(position)
+        return seen, balancer.total, balancer.plan.sizes.tolist(), len(loader), loader.epochs.offset
+
+
+def test_total_can_change(workers, tmp_path):
+    samples, labels = data(48)[:]
+    for seen, total, sizes, length, offset in workers.run(change_total, path=str(tmp_path)):
+        for gradient, part in zip(seen, (slice(0, 8), slice(8, 28)), strict=True):
+            model = net()
+            cross_entropy(model(samples[part]), labels[part]).backward()
+            assert distance(gradient, gradients(model)) <= 1e-6
+        assert (total, sizes, length, offset) == (20, [5, 15], 3, 28)
+
+
+def different_totals():
+    with sharded(8) as (balancer, _):
+        balancer.total = 10 + balancer.worker
+
+
+def test_totals_that_differ_are_refused(workers):
+    for failure in workers.failures(different_totals):
+        assert failure.kind == "InvalidSetting"
+        assert "total must be the same on all workers, got 10" in failure.message
 
 
 def forget(when):
@@ -289,7 +329,7 @@ def mistake(which):
         finally:
             dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     if which == "into the other":
-        Balancer(shard(net()), 8)  # type: ignore[arg-type]
+        Balancer(shard(net()), 8)
     with torch.device("meta" if which == "meta" else "cpu"):
         made = net()
     models: dict[str, Callable[[], torch.nn.Module]] = {

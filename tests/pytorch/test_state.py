@@ -9,8 +9,9 @@ import torch
 import torch.distributed as dist
 
 from evenstep.training.local_planning import LocalPlanning
-from tests.pytorch.setup import Indices, balanced, exchange
+from tests.pytorch.setup import Indices, balanced, cycle, exchange, visited
 from tests.pytorch.test_balancer import Emulated
+from tests.training.test_loop import OLD_REST, OLD_STATE
 
 pytestmark = pytest.mark.distributed
 
@@ -18,12 +19,15 @@ SPEEDS = {"a": 100.0, "b": 300.0, "c": 200.0, "d": 600.0}
 TOTAL = 24
 
 
-def run(names, state=None, stop=None, num_samples=24 * 9 + 5, policy="proportional", sampler=None):
+def run(
+    names, state=None, stop=None, num_samples=24 * 9 + 5, policy="proportional", sampler=None,
+    pad=False,
+):  # fmt: skip
     """Train from a checkpoint to an iteration; return samples seen, the first sizes, the state."""
     name = names[dist.get_rank()]
     settings = {"timer": Emulated(SPEEDS[name]), "name": name, "policy": policy}
     with balanced(TOTAL, **settings) as balancer:
-        loader = balancer.loader(Indices(num_samples), sampler=sampler)
+        loader = balancer.loader(Indices(num_samples), sampler=sampler, pad=pad)
         if state is not None:
             loaded = torch.load(io.BytesIO(state))
             balancer.load_state_dict(loaded["balancer"])
@@ -90,20 +94,34 @@ def test_predictors_remember_the_speed_of_their_worker(workers):
     assert workers.run(predictions, count=2, names=("b", "c"), state=state) == [None, None]
 
 
-def test_other_seed_total_or_data_set_is_refused(workers):
+def test_other_seed_or_data_set_is_refused(workers):
     state = workers.run(run, count=2, names=("a", "b"), stop=2)[0][2]
     for failure in workers.failures(mismatch, state=state, seed=1):
         assert failure.message == "the loader's seed must be that of the checkpoint, 0, got 1"
-    for failure in workers.failures(mismatch, state=state, total=48):
-        assert failure.message == "the loader's total must be that of the checkpoint, 24, got 48"
     for failure in workers.failures(mismatch, state=state):
         assert "dataset length must be that of the checkpoint, 221, got 100" in failure.message
 
 
-def mismatch(state, seed=0, total=TOTAL):
-    with balanced(total) as balancer:
+def mismatch(state, seed=0):
+    with balanced(TOTAL) as balancer:
         loader = balancer.loader(Indices(100), seed=seed)
         loader.load_state_dict(torch.load(io.BytesIO(state))["loader"])
+
+
+def go_on(state):
+    """Return the samples of this worker in the rest of an epoch and in the next one."""
+    with balanced(6, policy=cycle((4, 2))) as balancer:
+        loader = balancer.loader(Indices(21), seed=5)
+        loader.load_state_dict(state)
+        rest = visited(balancer, loader)
+        again = balancer.loader(Indices(21), seed=5)
+        again.load_state_dict(loader.state_dict())
+        return [*rest, *visited(balancer, again)]
+
+
+def test_checkpoint_of_an_earlier_version_goes_on_in_its_order(workers):
+    for worker, found in enumerate(workers.run(go_on, state=OLD_STATE)):
+        assert found == [samples[worker] for samples in OLD_REST]
 
 
 def names_of(names=None):

@@ -232,3 +232,24 @@ def misuse(folders, which):
 def test_what_is_wrong_on_one_worker_is_said_on_all(workers, tmp_path, which, message):
     for failure in workers.failures(misuse, folders=make(tmp_path, 8, 8), which=which):
         assert message in failure.message
+
+
+def with_totals():
+    """Return the sizes of an epoch of 14 samples whose total changes, and its lengths."""
+    with balanced(8, mode="static", shares=[1, 3], warm_up=0) as balancer:
+        loader = balancer.local_loader(TensorDataset(torch.arange(7)))
+        found, lengths = [], [len(loader)]
+        for (numbers,) in loader:
+            found.append(len(numbers))
+            exchange(balancer)
+            balancer.total = 4
+            lengths.append(len(loader))
+        return found, lengths, loader.state_dict()["epoch"]
+
+
+def test_epoch_uses_as_many_samples_as_all_workers_have_whatever_the_totals(workers):
+    # 8 samples and then 4 and 4 of the 6 that are left.
+    assert workers.run(with_totals) == [
+        ([2, 1, 1], [2, 3, 3, 3], 1),
+        ([6, 3, 3], [2, 3, 3, 3], 1),
+    ]

@@ -16,25 +16,28 @@ from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.pytorch.local_loader import LocalLoader
 from evenstep.pytorch.local_migration import LocalMigration
 from evenstep.pytorch.local_source import AllSamples, Snapshot
+from evenstep.training.iteration import Pass
 from tests.pytorch_partitions.test_units import CAPS, SIZES, Fake
 
 
 class FirstOfTwo:
     """The loop of the first of two workers, whose batches are three times as large."""
 
-    now = None
-
     def __init__(self) -> None:
         self.worker, self.total, self.min_trainable, self.iteration = 0, 8, 1, 0
         self.newest_plan = SimpleNamespace(sizes=np.array([6, 2]))
         self.collective, self.away = Twins(), nullcontext
         self.spoilt: list[str] = []
+        self.outstanding: list[Any] = []
         self.timer = SimpleNamespace(spoil=lambda: self.spoilt.append("time"))
 
-    def begin(self) -> Any:
+    def begin(self, of: Pass) -> Any:
+        self.running = of
         return SimpleNamespace(number=self.iteration, plan=self.newest_plan)
 
-    def resume(self, iteration: Any, last: Any) -> None: ...
+    def leave(self, of: Pass) -> None: ...
+    def forget(self, of: Pass) -> None: ...
+    def after(self, of: Pass, call: Any) -> None: ...
     def has_batch(self, *batch: Any, **more: Any) -> None: ...
     def note(self, iteration: int, text: str) -> None: ...
 
@@ -65,10 +68,13 @@ def looking(outcome: MigrationOutcome) -> tuple[LocalLoader, LocalMigration, lis
     migration = LocalMigration(MigrationRule(threshold=1.0), SIZES, CAPS, fake, fake)
     snapshot = Snapshot(TensorDataset(torch.arange(40)), 40, 2, 80)
     everybody = AllSamples(SIZES, np.array([2, 4]), CAPS, "")
-    loader = LocalLoader(loop, lambda: None, source, snapshot, everybody, migration)
+    attribution: Any = SimpleNamespace(hand_out=lambda *batch: None)
+    how = loop, attribution, lambda: None
+    loader = LocalLoader(*how, source, snapshot, everybody, migration)
     while loader.num_migrations == 0:
         for _ in loader:
             loop.iteration += 1
+            loop.running.has_trained = True
     fake.outcome = outcome
     migration.hear(np.array([migration.say(), 0.0]))
     assert loop.spoilt == []

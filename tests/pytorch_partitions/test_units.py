@@ -19,7 +19,7 @@ from evenstep.pytorch.local_carrier import start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import LocalSource
 from evenstep.training.collective import Alone
-from evenstep.training.extra_column import ExtraColumn
+from evenstep.training.report_rows import ExtraColumn
 from tests.pytorch_partitions.partitions import make
 
 SIZES, CAPS = np.array([40, 40]), np.array([80, 80])
@@ -230,5 +230,5 @@ def test_an_extra_column_is_for_one():
     assert column.slot().tolist() == [0]
     assert column.cut(rows).tolist() == [[1, 2], [4, 5]]
     column.take(user)
-    with pytest.raises(InvalidSetting, match="a second one"):
+    with pytest.raises(InvalidSetting, match="a second loader"):
         column.take(user)

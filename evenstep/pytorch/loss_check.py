@@ -1,0 +1,183 @@
+"""Checks that losses are means over samples, where the user does not say what they are.
+
+Gradients of means are weighed by x_i / X. With a sum that would be wrong without a word, so the
+losses of the first backward passes are looked at, before they run.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import torch
+
+from evenstep.errors import InvalidSetting
+from evenstep.pytorch.loss_kind import Verdict, verdict_of
+
+LOSSES = ("mean", "sum", "global")
+"""Kinds of losses: a mean over samples, their sum, or a sum over a count of all workers."""
+
+_MOST_ASKED = 8
+"""Batch sizes at which the kind of a loss is asked for."""
+
+
+def check_loss(loss: object) -> None:
+    """Raise InvalidSetting unless this is a kind of loss, or None for a mean to be checked."""
+    if loss is not None and loss not in LOSSES:
+        raise InvalidSetting(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}")
+
+
+class LossCheck:
+    """Raises InvalidSetting for a sum, and warns of losses that it cannot tell to be means.
+
+    It asks once for every new batch size, until the answer is certain.
+    """
+
+    def __init__(self) -> None:
+        self._asked: set[int] = set()
+        self.is_open = True
+        """Whether losses are still looked at."""
+
+    def see(self, loss: torch.Tensor, samples: int) -> None:
+        """Look at the loss of a batch before its backward pass."""
+        if not self.is_open or samples in self._asked:
+            return
+        self._asked.add(samples)
+        verdict = verdict_of(loss, samples)
+        if verdict.is_certain or len(self._asked) == _MOST_ASKED:
+            self.close()
+        if verdict.kind == "sum" and verdict.is_certain:
+            raise InvalidSetting(
+                "a loss must be a mean over the samples of this worker, or the balancer must know "
+                f'what it is: Balancer(..., loss="sum"), got a sum, as {verdict.reason}'
+            )
+        if not self.is_open and verdict.kind in ("other", None):
+            _warn(verdict)
+
+    def close(self) -> None:
+        """Look at no further losses."""
+        self.is_open = False
+
+
+def _warn(verdict: Verdict) -> None:
+    if verdict.kind == "other":
+        text = (
+            f"a loss may be no mean over the samples of this worker, as {verdict.reason}: if it is "
+            "a mean over a count, such as tokens, call balancer.weigh(loss, count)"
+        )
+    else:
+        text = (
+            "cannot tell whether a loss is a mean over the samples of this worker, as "
+            f"{verdict.reason}; it is taken for one"
+        )
+    warnings.warn(
+        f'{text}; Balancer(..., loss="mean") or loss="sum" says what it is, without this warning',
+        stacklevel=2,
+    )
+
+
+def watch_losses(check: LossCheck, expected: Callable[[], int | None]) -> None:
+    """Look at the loss of each backward pass, until the check is closed.
+
+    `expected` returns the samples of the batch whose backward pass comes next, or None.
+    """
+    found = weakref.ref(check)
+
+    def see(loss: torch.Tensor) -> None:
+        check = found()
+        if check is None or not check.is_open:
+            watch.close()
+            return
+        samples = expected()
+        if samples is not None:
+            check.see(loss, samples)
+
+    watch = LossWatch(see)
+    weakref.finalize(check, watch.close)
+
+
+class LossWatch:
+    """Calls `see` with the loss of every backward pass, before it runs, until it is closed.
+
+    `loss.backward()` and `torch.autograd.backward` are seen, also as GradScaler and trainers call
+    them, in all threads; backward passes within another one are not. torch has no hook for it, so
+    `torch.autograd.backward` is replaced while watches are open. An error of `see` reaches the
+    caller of backward.
+    """
+
+    def __init__(self, see: Callable[[torch.Tensor], object]) -> None:
+        self.see = see
+        with _LOCK:
+            self._watched = _watched_backward()
+            self._watched.watches = (*self._watched.watches, self)
+
+    def close(self) -> None:
+        """Stop watching; the last watch to close restores the original function."""
+        with _LOCK:
+            self._watched.watches = tuple(w for w in self._watched.watches if w is not self)
+            if not self._watched.watches and torch.autograd.backward is self._watched.function:
+                torch.autograd.backward = self._watched.original
+
+    def __enter__(self) -> LossWatch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _WatchedBackward:
+    """Stands for torch.autograd.backward while watches are open."""
+
+    def __init__(self, original: Callable[..., None]) -> None:
+        self.original = original
+        self.watches: tuple[LossWatch, ...] = ()
+        self._thread = threading.local()
+
+        @functools.wraps(original)
+        def backward(tensors: Any, *args: Any, **options: Any) -> None:
+            self._run(tensors, args, options)
+
+        # A compiled loop would compile it, and so what looks at the loss.
+        self.function: Any = torch.compiler.disable(backward)
+        self.function.watched = self
+
+    def _run(self, tensors: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        # Tensor subclasses call backward again from within it, and so does checkpointing from
+        # within a pass, perhaps in a thread of the device.
+        is_within = getattr(self._thread, "runs", False) or torch._C._current_graph_task_id() != -1
+        if is_within or not self.watches:
+            self.original(tensors, *args, **options)
+            return
+        if not isinstance(tensors, torch.Tensor | torch.autograd.graph.GradientEdge):
+            tensors = tuple(tensors)  # It may be a generator.
+        for loss in tensors if type(tensors) is tuple else (tensors,):
+            for watch in self.watches if isinstance(loss, torch.Tensor) else ():
+                watch.see(loss)
+        self._thread.runs = True
+        try:
+            self.original(tensors, *args, **options)
+        finally:
+            self._thread.runs = False
+
+
+_LOCK = threading.Lock()
+
+
+def _watched_backward() -> _WatchedBackward:
+    """Return the function that stands for backward, and put it in its place if it is not there."""
+    watched = getattr(torch.autograd.backward, "watched", None)
+    if isinstance(watched, _WatchedBackward):
+        return watched
+    watched = _WatchedBackward(torch.autograd.backward)
+    torch.autograd.backward = watched.function
+    return watched
