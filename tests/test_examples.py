@@ -163,7 +163,11 @@ def test_transformer_learns_to_write():
     losses = re.findall(r"^epoch \d: loss ([\d.]+) per character$", done.stdout, re.MULTILINE)
     assert len(losses) == 2
     assert float(losses[1]) < float(losses[0]) < 5.6  # The natural logarithm of 256 is 5.5.
-    assert re.search(r"^evenstep: batch sizes \d+/\d+; ", done.stderr, re.MULTILINE)
+    # On equal cores the policy may well keep the sizes of plain BSP.
+    line = r"^evenstep: batch sizes (\d+)/(\d+)(, as in plain BSP)?; "
+    [(first, second, as_in_bsp)] = re.findall(line, done.stderr, re.MULTILINE)
+    assert int(first) + int(second) == 16
+    assert not as_in_bsp or first == second
 
 
 @pytest.mark.example
