@@ -17,10 +17,11 @@ TIMEOUT = timedelta(seconds=40)
 
 def main() -> None:
     torch.set_num_threads(1)
-    serve(_do)
+    serve(run_job)
 
 
-def _do(job: Job, number: int) -> Any:
+def run_job(job: Job, number: int) -> Any:
+    """Run a job in a process group of its own, and return its outcome."""
     torch.manual_seed(0)
     store = FileStore(job.store, job.num_workers)
     dist.init_process_group(
