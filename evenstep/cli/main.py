@@ -18,6 +18,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
@@ -26,24 +27,43 @@ from evenstep.errors import EvenstepError
 
 
 class Entry(NamedTuple):
-    """The module and the summary of a command, known without importing it."""
+    """What is known of a command without importing it."""
 
     module: str
     summary: str
+    extra: str | None = None
+    """The extra that brings all packages of the command, if it needs those of several."""
 
+
+GROUPS: dict[str, dict[str, Entry]] = {
+    "use": {
+        "demo": Entry(
+            "evenstep.cli.demo", "train on unequal workers here, plain and balanced", "demo"
+        ),
+        "doctor": Entry(
+            "evenstep.cli.doctor", "check that balanced training works on this machine"
+        ),
+        "advise": Entry("evenstep.cli.advise", "estimate the gain of balancing before using it"),
+        "report": Entry("evenstep.cli.report", "make the report of a run, as an HTML page"),
+        "watch": Entry("evenstep.cli.watch", "watch a running job in the terminal"),
+        "dashboard": Entry("evenstep.cli.dashboard", "show running jobs in a browser"),
+    },
+    "operate": {
+        "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
+        "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
+    },
+    "study": {
+        "simulate": Entry("evenstep.cli.simulate", "show the effect of balancing in virtual time"),
+        "compare": Entry(
+            "evenstep.cli.compare", "train under several schemes, and compare them", "demo"
+        ),
+        "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
+    },
+}
+"""The commands as the help shows them."""
 
 COMMANDS: dict[str, Entry] = {
-    "advise": Entry("evenstep.cli.advise", "estimate the gain of balancing before using it"),
-    "compare": Entry("evenstep.cli.compare", "train under several schemes, and compare them"),
-    "dashboard": Entry("evenstep.cli.dashboard", "show running jobs in a browser"),
-    "demo": Entry("evenstep.cli.demo", "train on unequal workers here, plain and balanced"),
-    "doctor": Entry("evenstep.cli.doctor", "check that balanced training works on this machine"),
-    "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
-    "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
-    "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
-    "report": Entry("evenstep.cli.report", "make the report of a run, as an HTML page"),
-    "simulate": Entry("evenstep.cli.simulate", "show the effect of balancing in virtual time"),
-    "watch": Entry("evenstep.cli.watch", "watch a running job in the terminal"),
+    name: entry for group in GROUPS.values() for name, entry in group.items()
 }
 
 MOVED: dict[str, str] = {
@@ -98,11 +118,7 @@ def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
     except EvenstepError as error:
         return _fail(str(error), program)
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            raise
-        text = f"{package} is not installed; pip install 'evenstep[{EXTRAS[package]}]'"
-        return _fail(text, program)
+        return _fail(_missing(error), program)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -120,28 +136,57 @@ def _run(argv: Sequence[str]) -> int:
     chosen = parser.parse_args(argv)
     if chosen.command in MOVED:
         return _fail(MOVED[chosen.command])
+    if chosen.command is None:
+        parser.print_help()
+        return 0
     if chosen.command not in COMMANDS:
-        got = "none" if chosen.command is None else repr(chosen.command)
-        parser.error(f"the command must be one of {', '.join(COMMANDS)}, got {got}")
-    module = import_module(COMMANDS[chosen.command].module)
+        known, got = ", ".join(COMMANDS), chosen.command
+        near = get_close_matches(got, COMMANDS, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        parser.error(f"the command must be one of {known}, got {got!r}{meant}")
+    try:
+        return _run_command(chosen.command, chosen.arguments)
+    except ModuleNotFoundError as error:
+        extra = COMMANDS[chosen.command].extra
+        if extra is None:
+            raise
+        return _fail(_missing(error, extra))
+
+
+def _run_command(name: str, arguments: Sequence[str]) -> int:
+    module = import_module(COMMANDS[name].module)
     command = cast(Command, module)
     command_parser = argparse.ArgumentParser(
-        prog=f"evenstep {chosen.command}",
+        prog=f"evenstep {name}",
         description=inspect.getdoc(module),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_arguments(command_parser)
-    return command.run(command_parser.parse_args(chosen.arguments))
+    return command.run(command_parser.parse_args(arguments))
+
+
+def _missing(error: ModuleNotFoundError, extra: str | None = None) -> str:
+    """Return what to install; raises the error if the module is not part of an extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        raise error
+    return f"{package} is not installed; pip install 'evenstep[{extra or EXTRAS[package]}]'"
 
 
 def _parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {entry.summary}" for name, entry in COMMANDS.items()]
+    lines = []
+    for group, entries in GROUPS.items():
+        lines += [
+            f"{group}:",
+            *(f"  {name:{width}}  {e.summary}" for name, e in entries.items()),
+            "",
+        ]
     parser = argparse.ArgumentParser(
         prog="evenstep",
         usage="evenstep [--help] [--version] COMMAND ...",
         description="Makes the workers of a distributed training job finish iterations together.",
-        epilog="\n".join(["commands:", *lines, "", "evenstep COMMAND --help shows its options."]),
+        epilog="\n".join([*lines, "evenstep COMMAND --help shows its options."]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"evenstep {__version__}")

@@ -48,12 +48,29 @@ def test_version_is_that_of_the_package(capsys):
 
 
 def test_help_lists_every_command_without_importing_it(monkeypatch, capsys):
-    monkeypatch.setitem(cli.COMMANDS, "ghost", cli.Entry("no.such.module", "scare people"))
+    monkeypatch.setitem(cli.GROUPS["study"], "ghost", cli.Entry("no.such.module", "scare people"))
     assert exit_code("--help") == 0
     printed = capsys.readouterr().out
-    for name, entry in cli.COMMANDS.items():
-        assert name in printed
-        assert entry.summary in printed
+    for entries in cli.GROUPS.values():
+        for name, entry in entries.items():
+            assert name in printed
+            assert entry.summary in printed
+
+
+def test_bare_command_prints_the_help(capsys):
+    assert exit_code("--help") == 0
+    expected = capsys.readouterr()
+    assert cli.main([]) == 0
+    assert capsys.readouterr() == expected
+
+
+def test_missing_package_names_the_one_extra_that_suffices(command, monkeypatch, capsys):
+    command(failing(ModuleNotFoundError("No module named 'simpy'", name="simpy")))
+    probe = cli.COMMANDS["probe"]._replace(extra="demo")
+    monkeypatch.setitem(cli.COMMANDS, "probe", probe)
+    assert cli.main(["probe"]) == 2
+    text = "evenstep: error: simpy is not installed; pip install 'evenstep[demo]'\n"
+    assert capsys.readouterr() == ("", text)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -78,9 +95,13 @@ def test_command_help_shows_its_docstring(command, capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "got"), [([], "none"), (["simulat"], "'simulat'"), (["nope", "--help"], "'nope'")]
+    ("argv", "got"),
+    [
+        (["simulat"], "'simulat'; did you mean simulate?"),
+        (["nope", "--help"], "'nope'"),
+    ],
 )
-def test_unknown_command_is_named(argv, got, capsys):
+def test_unknown_command_is_named_and_the_nearest_one_too(argv, got, capsys):
     assert exit_code(*argv) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("evenstep: error: ")
