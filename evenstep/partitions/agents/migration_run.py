@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from evenstep.manager.access import client_context, parse_address, read_token
+from evenstep.manager.access import client_context, format_address, parse_address, read_token
 from evenstep.manager.connection import Where
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.remote_agent import RemoteAgent
@@ -33,7 +33,7 @@ def remote_agents(
     """Return the agents at these addresses, with the token and the certificates of the files."""
     token = read_token(token_file) if token_file else None
     tls = client_context(tls_ca) if tls_ca else None
-    complete = [_with_port(*parse_address(address, DEFAULT_PORT)) for address in addresses]
+    complete = [format_address(*parse_address(address, DEFAULT_PORT)) for address in addresses]
     return [RemoteAgent(Where(address, token, tls)) for address in complete]
 
 
@@ -68,7 +68,3 @@ def _plan(migration: Migration, settings: MigrationSettings) -> tuple[Task, ...]
         settings.chunk_size,
         settings.leaving,
     )
-
-
-def _with_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
