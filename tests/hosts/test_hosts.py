@@ -1,0 +1,307 @@
+"""Training on two hosts, with a manager on a third: links are cut in mid-run, and come back."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+
+from evenstep.partitions import create_partitions
+from evenstep.partitions.store import Partition, verify
+from evenstep.runlog import read
+from tests.hosts.job import CERTIFICATE, KEY, NUM_SAMPLES, SIZES, TOKEN, TOTAL
+from tests.hosts.network import Host, Network, limit, network, obstacle
+from tests.pytorch.setup import FEATURES, data, distance, net, parameters
+from tests.pytorch_partitions.partitions import one_by_one
+
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.distributed,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(bool(why := obstacle()), reason=why),
+]
+
+TOLERANCE = 1e-10
+PATIENCE = 90.0
+"""Seconds in which anything must happen, also on a busy machine."""
+NAMES = ("a", "b")
+
+
+class Cluster:
+    """Two hosts that train, and one for a manager; what they print is kept in files."""
+
+    def __init__(self, folder: Path, found: Network, stack: ExitStack) -> None:
+        self.folder, self.network, self._stack = folder, found, stack
+        self._torchruns: list[subprocess.Popen[str]] = []
+        (folder / TOKEN).write_text("correct-horse-battery-staple")
+        make_certificate(folder)
+
+    @property
+    def hosts(self) -> dict[str, Host]:
+        return self.network.hosts
+
+    def start(self, name: str, *words: object, **variables: str) -> subprocess.Popen[str]:
+        out = self._stack.enter_context((self.folder / f"out-{name}").open("a"))
+        return self.hosts[name].start(*words, out=out, **variables)
+
+    def torchrun(self, name: str, job: str, *options: str, timeout: float = 60.0) -> Any:
+        """Start torchrun for one worker on a host; the rendezvous is on host `a`."""
+        process = self.start(
+            name, "-m", "torch.distributed.run", "--nproc-per-node=1", "--rdzv-backend=c10d",
+            "--rdzv-endpoint=a:29400", "--rdzv-id=job", "--monitor-interval=0.1", *options,
+            "-m", "tests.hosts.job", job, self.folder, timeout,
+            GLOO_SOCKET_IFNAME="eth0", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
+        )  # fmt: skip
+        self._torchruns.append(process)
+        return process
+
+    def notes(self, name: str) -> list[dict[str, Any]]:
+        """Return what a worker wrote down, iteration by iteration."""
+        path = self.folder / f"notes-{name}"
+        whole, _, _ = (path.read_text() if path.exists() else "").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until something has happened."""
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            running = any(process.poll() is None for process in self._torchruns)
+            assert running and time.monotonic() < deadline, f"{what} must come\n{self.out()}"
+            time.sleep(0.05)
+
+    def until_noted(self, condition: Callable[[dict[str, Any]], object], what: str) -> int:
+        """Wait until an iteration that begins after this is like that on `a`; return its place."""
+        before = len(self.notes("a"))
+
+        def place() -> int | None:
+            later = enumerate(self.notes("a")[before:], start=before)
+            return next((at for at, note in later if condition(note)), None)
+
+        self.until(lambda: place() is not None, what)
+        found = place()
+        assert found is not None
+        return found
+
+    def ends(self, process: subprocess.Popen[str]) -> int:
+        """Return the exit code of a process, which must end by itself."""
+        self.until(lambda: process.poll() is not None, "the end of a process")
+        return process.returncode
+
+    def parameters(self, name: str) -> torch.Tensor:
+        found: torch.Tensor = torch.load(self.folder / f"parameters-{name}")
+        return found
+
+    def out(self) -> str:
+        files = sorted(self.folder.glob("out-*"))
+        return "\n".join(f"{file.name}:\n{file.read_text()[-3000:]}" for file in files)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        yield Cluster(tmp_path, stack.enter_context(network(tmp_path, *NAMES, "m")), stack)
+
+
+def make_certificate(folder: Path) -> None:
+    """Make a self-signed certificate for the names of the hosts, as most are: without addresses."""
+    names = ",".join(f"DNS:{name}" for name in ("m", "a-direct", "b-direct"))
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", "/CN=m", "-addext", f"subjectAltName={names}",
+         "-keyout", folder / KEY, "-out", folder / CERTIFICATE],
+        check=True, capture_output=True, timeout=30,
+    )  # fmt: skip
+
+
+def trained(batches: Iterator[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Return the parameters after these batches, in plain torch and one process."""
+    model = net(torch.float64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for x, y in batches:
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return parameters(model)
+
+
+def stock_batches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the batches that two workers of a stock script have together."""
+    samples = data(NUM_SAMPLES, torch.float64)
+    dealers: list[Any] = [DistributedSampler(samples, 2, worker) for worker in range(2)]
+    for epoch in itertools.count():
+        for dealer in dealers:
+            dealer.set_epoch(epoch)
+        loaders = [DataLoader(samples, TOTAL // 2, sampler=dealer) for dealer in dealers]
+        for (x, y), (more, labels) in zip(*loaders, strict=True):
+            yield torch.cat([x, more]), torch.cat([y, labels])
+
+
+def stock(iterations: int) -> torch.Tensor:
+    return trained(itertools.islice(stock_batches(), iterations))
+
+
+def test_training_continues_with_the_last_plan_while_the_manager_is_cut_off(cluster):
+    folder = cluster.folder
+    cluster.start(
+        "m", "-m", "evenstep", "manager", "--listen=m:7411", "--http=off",
+        f"--token-file={folder / TOKEN}", f"--tls-cert={folder / CERTIFICATE}",
+        f"--tls-key={folder / KEY}",
+    )  # fmt: skip
+    agents = [cluster.torchrun(name, "planned", "--nnodes=2") for name in NAMES]
+    cluster.until_noted(lambda note: note["plan"] > 3, "a plan of the manager")
+
+    outages = []
+    for cut, join in (
+        (lambda: cluster.network.cut("m"), lambda: cluster.network.join("m")),
+        # Only one of the workers loses the manager.
+        (
+            lambda: cluster.hosts["b"].run("ip", "route", "add", "blackhole", "10.89.0.3/32"),
+            lambda: cluster.hosts["b"].run("ip", "route", "del", "blackhole", "10.89.0.3/32"),
+        ),
+    ):
+        cut()
+        cluster.until(lambda: not cluster.notes("b")[-1]["connected"], "the loss of the manager")
+        begun = len(cluster.notes("a"))
+        cluster.until(lambda: len(cluster.notes("a")) > begun + 20, "training without a manager")
+        outages.append((begun, len(cluster.notes("a"))))
+        kept = cluster.notes("a")[-1]["plan"]
+        join()
+        cluster.until_noted(lambda note: note["plan"] > kept, "a plan after the manager is back")
+
+    (folder / "stop").touch()
+    assert [cluster.ends(agent) for agent in agents] == [0, 0], cluster.out()
+    notes = {name: cluster.notes(name) for name in NAMES}
+    used = {name: [(n["iteration"], n["sizes"], n["plan"]) for n in notes[name]] for name in NAMES}
+    assert used["a"] == used["b"]
+    for begun, ended in outages:
+        assert len({note["plan"] for note in notes["a"][begun:ended]}) == 1
+    # The sizes were unequal, and changed.
+    assert len({tuple(note["sizes"]) for note in notes["a"]} - {(8, 8)}) > 2
+    expected = stock(len(notes["a"]))
+    for name in NAMES:
+        assert distance(cluster.parameters(name), expected) <= TOLERANCE
+
+
+HELD, ROW = (32, 32), 4096
+"""Samples of each partition, and numbers of a row: 16 rows have 512 KiB."""
+
+
+def make_partitions(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Make a partition for each host, and return rows and labels of all samples."""
+    drawn = np.random.default_rng(5)
+    rows, labels = drawn.standard_normal((sum(HELD), ROW)), drawn.integers(0, 3, sum(HELD))
+    dealt = np.split(np.arange(sum(HELD)), np.cumsum(HELD)[:-1])
+    folders = [folder / name for name in NAMES]
+    create_partitions(folders, (rows, labels, np.arange(sum(HELD))), dealt, label="1")
+    return rows, labels
+
+
+def test_samples_migrate_between_hosts_also_after_their_link_was_cut_in_the_middle(cluster):
+    folders = [cluster.folder / name for name in NAMES]
+    rows, labels = make_partitions(cluster.folder)
+    for name in NAMES:
+        limit(cluster.hosts[name], "eth1", "1mbit")
+    agents = [cluster.torchrun(name, "partitioned", "--nnodes=2") for name in NAMES]
+    cluster.until(
+        lambda: any(Partition.open(one).index.open_hand_overs for one in folders), "a migration"
+    )
+    cluster.hosts["a"].run("ip", "link", "set", "dev", "eth1", "down")
+    begun = len(cluster.notes("a"))
+    cluster.until_noted(lambda note: note["migrations"] > 1, "another attempt")
+    cut = cluster.notes("a")[begun:]
+    cluster.hosts["a"].run("ip", "link", "set", "dev", "eth1", "up")
+    at = cluster.until_noted(lambda note: note["partitions"] != [*HELD], "a migration")
+    cluster.until(lambda: len(cluster.notes("a")) > at + 20, "training afterwards")
+    (cluster.folder / "stop").touch()
+    assert [cluster.ends(agent) for agent in agents] == [0, 0], cluster.out()
+
+    notes = [cluster.notes(name) for name in NAMES]
+    shared = ("iteration", "sizes", "partitions", "migrations")
+    assert [[n[k] for k in shared] for n in notes[0]] == [[n[k] for k in shared] for n in notes[1]]
+    # Training continued with the old partitions while the link was down.
+    assert len(cut) > 20 and all(note["partitions"] == [*HELD] for note in cut)
+    report = verify(folders)
+    assert (report.problems, report.open_hand_overs) == ((), ())
+    assert sum(note["partitions"][1] > HELD[1] for note in notes[0]) > 20
+    begins, ends, *_ = [event.text for event in read(cluster.folder / "run.jsonl").events_of("note")]
+    assert "migration 1 begins" in begins
+    assert "migration 1 ends: 0 samples moved" in ends
+    # Each sample was used once in each traversal, also around the change, ...
+    change = next(k for k, note in enumerate(notes[0]) if note["partitions"] != [*HELD])
+    for worker, taken in enumerate(notes):
+        for part in (taken[:change], taken[change:]):
+            numbers = [number for note in part for number in note["samples"]]
+            assert one_by_one(numbers, part[0]["partitions"][worker])
+    # ... and the parameters are those of one process with the same batches.
+    both = [first["samples"] + second["samples"] for first, second in zip(*notes, strict=True)]
+    assert {tuple(note["sizes"]) for note in notes[0]} == set(SIZES)
+    x, y = torch.tensor(rows[:, :FEATURES]), torch.tensor(labels)
+    expected = trained((x[numbers], y[numbers]) for numbers in both)
+    for name in NAMES:
+        assert distance(cluster.parameters(name), expected) <= TOLERANCE
+
+
+CONF = "--rdzv-conf=last_call_timeout=2,read_timeout=10,keep_alive_interval=1"
+TIMEOUT = 6.0
+"""Seconds that an exchange may take, in the tests that cut it off."""
+
+
+def test_a_host_that_is_cut_off_is_left_behind_and_taken_back_from_the_checkpoint(cluster):
+    def with_workers(count: int) -> Callable[[dict[str, Any]], bool]:
+        return lambda note: len(note["sizes"]) == count
+
+    elastic = ("elastic", "--nnodes=1:2", "--max-restarts=3", CONF)
+    agents = [cluster.torchrun(name, *elastic, timeout=TIMEOUT) for name in NAMES]
+    cluster.until_noted(lambda note: with_workers(2)(note) and note["iteration"] > 7, "training")
+    # A link that comes back soon costs nothing but time.
+    cluster.network.cut("b")
+    time.sleep(1.0)
+    cluster.network.join("b")
+    cluster.until_noted(lambda note: note["iteration"] > 30, "training after a short cut")
+    once = [note["iteration"] for note in cluster.notes("a")]
+    assert once == list(range(len(once)))
+    cluster.network.cut("b")
+    cluster.until_noted(with_workers(1), "training of the host that is left")
+    cluster.network.join("b")
+    at = cluster.until_noted(with_workers(2), "training on both hosts again")
+    cluster.until(lambda: len(cluster.notes("a")) > at + 20, "more of it")
+    (cluster.folder / "stop").touch()
+    assert [cluster.ends(agent) for agent in agents] == [0, 0], cluster.out()
+    iterations = [note["iteration"] for note in cluster.notes("a")]
+    assert sorted(set(iterations)) == list(range(iterations[-1] + 1))
+    expected = stock(iterations[-1] + 1)
+    for name in NAMES:
+        assert distance(cluster.parameters(name), expected) <= TOLERANCE
+
+
+def test_without_restarts_a_cut_link_ends_the_training_with_an_error_on_both_hosts(cluster):
+    for name in NAMES:
+        # Otherwise torchrun itself waits a quarter of an hour for the rendezvous.
+        cluster.hosts[name].run("sh", "-c", "echo 5 > /proc/sys/net/ipv4/tcp_retries2")
+    agents = [
+        cluster.torchrun(name, "elastic", "--nnodes=2", CONF, timeout=TIMEOUT) for name in NAMES
+    ]
+    cluster.until_noted(lambda note: note["iteration"] > 7, "training")
+    cluster.network.cut("b")
+    assert all(cluster.ends(agent) != 0 for agent in agents)
+    assert not list(cluster.folder.glob("parameters-*"))
+    # All that was saved is whole.
+    saved = torch.load(cluster.folder / "checkpoint")
+    model = net(torch.float64)
+    model.load_state_dict({k.removeprefix("module."): v for k, v in saved["model"].items()})
+    done = int(saved["balancer"]["iteration"])
+    assert distance(parameters(model), stock(done)) <= TOLERANCE
+    for name in NAMES:
+        assert len(cluster.notes(name)) >= done
+        assert "Timed out waiting" in (cluster.folder / f"out-{name}").read_text()
