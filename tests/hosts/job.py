@@ -1,4 +1,4 @@
-"""Trainings for the tests of several hosts; torchrun starts them, one worker on each host.
+"""Trainings for the tests of several hosts; torchrun starts them on each host.
 
 Every worker writes down what it does in an iteration; the test reads it while the training runs.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import socket
 import sys
 import time
@@ -54,10 +55,11 @@ class Training:
 
     def __init__(self, folder: Path) -> None:
         self.host = socket.gethostname()
+        self.name = f"{self.host}{os.environ['LOCAL_RANK']}"
         self.folder = folder
         self.model = DistributedDataParallel(net(torch.float64))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self._notes = (folder / f"notes-{self.host}").open("a")
+        self._notes = (folder / f"notes-{self.name}").open("a")
 
     def step(self, balancer: Balancer, x: torch.Tensor, y: torch.Tensor, **noted: Any) -> None:
         """Train on a batch, and write down what was known at its beginning."""
@@ -77,7 +79,7 @@ class Training:
 
     def finish(self) -> None:
         """Leave the parameters for the test."""
-        torch.save(parameters(self.model), self.folder / f"parameters-{self.host}")
+        torch.save(parameters(self.model), self.folder / f"parameters-{self.name}")
 
 
 def endless(loader: Any) -> Iterator[Any]:
@@ -88,8 +90,8 @@ def planned(folder: Path) -> None:
     """Train with the plans of a manager on a third host."""
     training = Training(folder)
     client = evenstep.connect(
-        MANAGER, "job", training.host, workers=2, total=TOTAL, policy="equal_finish", timeout=2.0,
-        token=(folder / TOKEN).read_text(), ca=folder / CERTIFICATE,
+        MANAGER, "job", training.name, workers=dist.get_world_size(), total=TOTAL,
+        policy="equal_finish", timeout=2.0, token=(folder / TOKEN).read_text(), ca=folder / CERTIFICATE,
     )  # fmt: skip
     with client:
         timer = Emulated(SPEEDS[training.host])
