@@ -103,8 +103,9 @@ def _finish(addresses: list[str], serving: Serving) -> str:
 
     try:
         settings = serving.migration(addresses, (), seed=0)
-        agents = remote_agents(addresses, settings.token_file, settings.tls_ca)
-        with Migration(agents, min(settings.patience, _PATIENCE)) as manager:
+        patience = min(settings.patience, _PATIENCE)
+        agents = remote_agents(addresses, settings.token_file, settings.tls_ca, patience)
+        with Migration(agents, patience) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
             in_transit = manager.in_transit
     except (EvenstepError, OSError) as error:
