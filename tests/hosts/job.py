@@ -91,7 +91,8 @@ def planned(folder: Path) -> None:
     training = Training(folder)
     client = evenstep.connect(
         MANAGER, "job", training.name, workers=dist.get_world_size(), total=TOTAL,
-        policy="equal_finish", timeout=2.0, token=(folder / TOKEN).read_text(), ca=folder / CERTIFICATE,
+        policy="equal_finish", timeout=2.0, token=(folder / TOKEN).read_text(),
+        ca=folder / CERTIFICATE,
     )  # fmt: skip
     with client:
         timer = Emulated(SPEEDS[training.host])
@@ -133,11 +134,9 @@ def elastic(folder: Path) -> None:
     """Train from the last checkpoint on, with as many workers as there are."""
     training = Training(folder)
     timer = Emulated(SPEEDS[training.host])
-    balancer = Balancer(
-        training.model, TOTAL, policy="equal_finish", timer=timer, summary=False
-    )
+    balancer = Balancer(training.model, TOTAL, policy="equal_finish", timer=timer, summary=False)
     loader = balancer.loader(data(NUM_SAMPLES, torch.float64))
-    parts = {"model": training.model, "optimizer": training.optimizer,
+    parts: dict[str, Any] = {"model": training.model, "optimizer": training.optimizer,
              "balancer": balancer, "loader": loader}  # fmt: skip
     path = folder / "checkpoint"
     if path.exists():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -73,9 +72,9 @@ class Host:
         return done.stdout
 
     def start(self, *words: object, out: IO[str], **variables: str) -> subprocess.Popen[str]:
-        """Start a Python program on the host, which ends with the host at the latest."""
+        """Start a program on the host, which ends with the host at the latest."""
         process = subprocess.Popen(
-            self.command(sys.executable, *words), text=True,
+            self.command(*words), text=True,
             stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables},
         )  # fmt: skip
