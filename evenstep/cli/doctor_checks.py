@@ -19,6 +19,7 @@ from typing import Any
 from evenstep import __version__
 from evenstep.cli.main import EXTRAS
 from evenstep.errors import EvenstepError
+from evenstep.manager.access import is_loopback
 from evenstep.measure.cgroups import cpu_quota, memory_limit
 from evenstep.simulator.load.throttle import Throttles
 
@@ -92,6 +93,11 @@ def _host_name() -> Finding:
         return Finding(
             "host name", "lacking", f"{name} has no address ({problem})",
             "gloo may not find itself: put the name into /etc/hosts, or set GLOO_SOCKET_IFNAME",
+        )  # fmt: skip
+    if is_loopback(address):
+        return Finding(
+            "host name", "ok", f"{name} is {address}, which other machines do not reach: to train "
+            "on several machines, set GLOO_SOCKET_IFNAME",
         )  # fmt: skip
     return Finding("host name", "ok", f"{name} is {address}")
 

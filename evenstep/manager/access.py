@@ -34,6 +34,15 @@ def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int
     return host, int(port)
 
 
+def format_address(host: str, port: int) -> str:
+    """Return HOST:PORT, or [IPV6]:PORT.
+
+    >>> format_address("::1", 80), format_address("node7", 7411)
+    ('[::1]:80', 'node7:7411')
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach an address.
 

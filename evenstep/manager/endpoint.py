@@ -22,6 +22,7 @@ from thriftpy2.thrift import TApplicationException
 
 from evenstep.errors import MalformedMessage
 from evenstep.manager import wire
+from evenstep.manager.access import format_address
 from evenstep.manager.buffers import Octets
 from evenstep.manager.client_connection import ClientConnection
 from evenstep.manager.service import Service
@@ -207,8 +208,8 @@ class Endpoint:
         writer = ThreadPoolExecutor(1, "evenstep-state")
         sweeping = loop.create_task(self._sweep())
         saving = loop.create_task(self._save(writer))
-        names = [one.getsockname()[:2] for one in listening.sockets]
-        ready(" and ".join(f"[{h}]:{p}" if ":" in h else f"{h}:{p}" for h, p in names))
+        names = [format_address(*one.getsockname()[:2]) for one in listening.sockets]
+        ready(" and ".join(names))
         await stop.wait()
         listening.close()
         for task in (sweeping, saving):

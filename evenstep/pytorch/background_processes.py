@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from evenstep.errors import EvenstepError
+from evenstep.manager.access import format_address, parse_address
 from evenstep.partitions.agents.settings import (
     BANDWIDTH,
     PATIENCE,
@@ -99,11 +100,15 @@ class AgentProcess:
         self._settings = serving.agent(folder)
         self._process = _Process("serve", self._settings)
         try:
-            self.address: str = self._process.wait_for("listening", START)["address"]
-            """Where it listens."""
+            self.bound: str = self._process.wait_for("listening", START)["address"]
+            """Where it listens, in numbers."""
         except BaseException:
             self.close()
             raise
+        # Certificates are for the name of a host more often than for its number.
+        host, _ = parse_address(serving.listen)
+        self.address = format_address(host, parse_address(self.bound)[1])
+        """Where others find it: the host as it was given, and the port."""
 
     @property
     def pid(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from ipaddress import ip_address
 from pathlib import Path
 
 from evenstep.core import Ints
@@ -57,11 +58,11 @@ def start_agents(
     except Exception as error:
         problem, cause = str(error) or repr(error), error
     try:
-        mine = (socket.gethostname(), agent.address if agent else "", problem)
-        gathered = gather_values(collective, mine)
-        hosts, addresses, problems = map(list, zip(*gathered, strict=True))
+        found = (agent.address, agent.bound) if agent else ("", "")
+        gathered = gather_values(collective, (socket.gethostname(), *found, problem))
+        hosts, addresses, bound, problems = map(list, zip(*gathered, strict=True))
         _raise_first(problems, cause)
-        _check_reachable(hosts, addresses)
+        _check_reachable(hosts, addresses, bound)
         _raise_first(
             gather_values(collective, _finish(addresses, serving) if collective.worker == 0 else "")
         )
@@ -80,14 +81,18 @@ def _raise_first(problems: list[str], cause: Exception | None = None) -> None:
             raise EvenstepError(text) from cause
 
 
-def _check_reachable(hosts: list[str], addresses: list[str]) -> None:
+def _check_reachable(hosts: list[str], addresses: list[str], bound: list[str]) -> None:
     if len(set(hosts)) == 1:
         return
-    for worker, address in enumerate(addresses):
-        if is_loopback(parse_address(address)[0]):
+    for worker, (address, numbers) in enumerate(zip(addresses, bound, strict=True)):
+        host, _ = parse_address(numbers)
+        # 0.0.0.0 listens everywhere, but is no address by which others find this machine.
+        if is_loopback(host) or ip_address(host).is_unspecified:
+            meaning = "" if numbers == address else f", which is {numbers} there,"
             raise InvalidSetting(
                 "where workers are on several machines, agents must listen on an address that the "
-                f"others reach, got {address} for worker {worker}: serving=Serving(listen=...)"
+                f"others reach, got {address}{meaning} for worker {worker}: "
+                "serving=Serving(listen=...)"
             )
 
 
@@ -98,8 +103,9 @@ def _finish(addresses: list[str], serving: Serving) -> str:
 
     try:
         settings = serving.migration(addresses, (), seed=0)
-        agents = remote_agents(addresses, settings.token_file, settings.tls_ca)
-        with Migration(agents, min(settings.patience, _PATIENCE)) as manager:
+        patience = min(settings.patience, _PATIENCE)
+        agents = remote_agents(addresses, settings.token_file, settings.tls_ca, patience)
+        with Migration(agents, patience) as manager:
             unfinished = [task.reason for task in manager.finish() if not task.final]
             in_transit = manager.in_transit
     except (EvenstepError, OSError) as error:

@@ -79,6 +79,16 @@ def test_old_version_is_told(monkeypatch):
     assert found["rich"].state == "ok"
 
 
+@pytest.mark.parametrize("address, said", [("127.0.1.1", True), ("10.0.0.7", False)])
+def test_a_host_name_that_others_do_not_reach_is_named(monkeypatch, address, said):
+    monkeypatch.setattr("socket.gethostname", lambda: "node7")
+    monkeypatch.setattr("socket.gethostbyname", lambda name: address)
+    found = doctor_checks._host_name()
+    assert found.state == "ok"
+    assert f"node7 is {address}" in found.text
+    assert ("set GLOO_SOCKET_IFNAME" in found.text) is said
+
+
 def test_findings_are_printed_with_what_to_do(capsys, without, monkeypatch):
     without("torch")
     assert main(["doctor"]) == 1

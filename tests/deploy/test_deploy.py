@@ -1,4 +1,7 @@
-"""The examples of deployment: they say what the manager understands, and fit together."""
+"""The examples of deployment: they say what their programs understand, and fit together.
+
+Those that start a training run in tests/hosts/test_deploy_files.py.
+"""
 
 import argparse
 import re
@@ -164,3 +167,54 @@ def test_image_is_built_of_files_that_exist():
         if line.startswith("COPY") and "--from" not in line:
             for name in line.split()[1:-1]:
                 assert (DEPLOY.parent / name).exists()
+
+
+def train_job():
+    return yaml.safe_load((DEPLOY / "trainjob.yaml").read_text())
+
+
+def test_train_job_fits_the_api_of_kubeflow_trainer():
+    models = pytest.importorskip(
+        "kubeflow_trainer_api.models", reason="kubeflow-trainer-api is not installed"
+    )
+    # Fields that the API does not have would be lost on the way.
+    assert models.TrainerV1alpha1TrainJob.from_dict(train_job()).to_dict() == train_job()
+
+
+def test_train_job_mounts_what_its_command_names():
+    (patch,) = train_job()["spec"]["runtimePatches"]
+    (job,) = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    spec = job["template"]["spec"]["template"]["spec"]
+    (container,), (volume,) = spec["containers"], spec["volumes"]
+    # The names of the runtime torch-distributed.
+    assert (job["name"], container["name"]) == ("node", "node")
+    (mount,) = container["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    (checkpoint,) = [
+        word for word in train_job()["spec"]["trainer"]["args"] if "--checkpoint" in word
+    ]
+    assert Path(checkpoint.partition("=")[2]).parent == Path(mount["mountPath"])
+
+
+def test_skypilot_task_fits_the_schema_of_skypilot():
+    schemas = pytest.importorskip("sky.utils.schemas", reason="skypilot is not installed")
+    jsonschema = pytest.importorskip("jsonschema")
+    task = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())
+    jsonschema.validate(task, schemas.get_task_schema())
+    jsonschema.validate(task["resources"], schemas.get_resources_schema())
+
+
+def test_scripts_are_shell(tmp_path):
+    task = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())
+    for name in ("setup", "run"):
+        (tmp_path / name).write_text(task[name])
+    for script in (DEPLOY / "slurm.sbatch", tmp_path / "setup", tmp_path / "run"):
+        subprocess.run(["bash", "-n", script], check=True, timeout=10)
+
+
+def test_slurm_script_says_how_it_is_used():
+    done = subprocess.run(
+        ["bash", DEPLOY / "slurm.sbatch"], capture_output=True, text=True, timeout=10
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "usage: sbatch slurm.sbatch SCRIPT" in done.stderr

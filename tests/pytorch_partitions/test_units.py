@@ -14,8 +14,8 @@ from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.agents.settings import BANDWIDTH, MigrationSettings
 from evenstep.partitions.handover.task import MigrationOutcome
-from evenstep.pytorch.background_processes import MigrationProcess, Serving
-from evenstep.pytorch.local_carrier import start_agents
+from evenstep.pytorch.background_processes import AgentProcess, MigrationProcess, Serving
+from evenstep.pytorch.local_carrier import _check_reachable, start_agents
 from evenstep.pytorch.local_migration import LocalMigration, restored, saved
 from evenstep.pytorch.local_source import LocalSource
 from evenstep.training.collective import Alone
@@ -214,6 +214,35 @@ def test_wrong_settings_are_an_error_that_all_workers_hear_of(tmp_path, settings
     with pytest.raises(EvenstepError, match=f"worker 0 .*{named}"):
         start_agents(folder, Serving(**settings), collective, **seed)
     assert collective.calls > 0
+
+
+def test_others_find_an_agent_by_the_name_that_it_was_given(tmp_path):
+    """Certificates are for names more often than for numbers."""
+    agent = AgentProcess(Path(make(tmp_path, 3)[0]), Serving(listen="localhost:0"))
+    try:
+        port = agent.bound.rpartition(":")[2]
+        assert agent.address == f"localhost:{port}"
+        assert int(port) > 0
+    finally:
+        agent.close()
+
+
+@pytest.mark.parametrize(
+    "address, bound, got",
+    [
+        ("127.0.0.1:80", "127.0.0.1:80", "got 127.0.0.1:80 for worker 1"),
+        ("0.0.0.0:80", "0.0.0.0:80", "got 0.0.0.0:80 for worker 1"),
+        ("[::]:80", "[::]:80", r"got \[::\]:80 for worker 1"),
+        # As the host's own name is in the hosts file of Debian.
+        ("node1:80", "127.0.1.1:80", "got node1:80, which is 127.0.1.1:80 there, for worker 1"),
+    ],
+)
+def test_addresses_that_other_machines_do_not_reach_are_refused(address, bound, got):
+    there = ("node0:80", "10.0.0.1:80")
+    _check_reachable(["one", "one"], [there[0], address], [there[1], bound])
+    with pytest.raises(InvalidSetting, match=f"must listen on an address that .*{got}"):
+        _check_reachable(["one", "two"], [there[0], address], [there[1], bound])
+    _check_reachable(["one", "two"], [there[0]] * 2, [there[1]] * 2)
 
 
 def test_a_folder_is_found_again_from_wherever_a_script_goes(monkeypatch, tmp_path):

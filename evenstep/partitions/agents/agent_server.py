@@ -17,6 +17,7 @@ from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.manager.access import (
     check_exposure,
     client_context,
+    format_address,
     listening_context,
     parse_address,
     read_token,
@@ -139,8 +140,7 @@ async def _listen(
     except OSError as error:
         host, port = access.listen
         raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-    host, port = listening.sockets[0].getsockname()[:2]
-    ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    ready(format_address(*listening.sockets[0].getsockname()[:2]))
     await stop.wait()
     listening.close()
     for connection in list(connections):

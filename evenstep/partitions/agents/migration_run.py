@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from evenstep.manager.access import client_context, parse_address, read_token
+from evenstep.manager.access import client_context, format_address, parse_address, read_token
 from evenstep.manager.connection import Where
 from evenstep.partitions.agents.driver import Migration, Progress
-from evenstep.partitions.agents.remote_agent import RemoteAgent
+from evenstep.partitions.agents.remote_agent import TIMEOUT, RemoteAgent
 from evenstep.partitions.agents.settings import DEFAULT_PORT, MigrationSettings
 from evenstep.partitions.handover.task import Task
 
@@ -28,20 +28,24 @@ class MigrationResult:
 
 
 def remote_agents(
-    addresses: Sequence[str], token_file: str | None, tls_ca: str | None
+    addresses: Sequence[str], token_file: str | None, tls_ca: str | None, patience: float = TIMEOUT
 ) -> list[RemoteAgent]:
-    """Return the agents at these addresses, with the token and the certificates of the files."""
+    """Return the agents at these addresses, with the token and the certificates of the files.
+
+    No call waits for an answer for longer than `patience` seconds.
+    """
     token = read_token(token_file) if token_file else None
     tls = client_context(tls_ca) if tls_ca else None
-    complete = [_with_port(*parse_address(address, DEFAULT_PORT)) for address in addresses]
-    return [RemoteAgent(Where(address, token, tls)) for address in complete]
+    complete = [format_address(*parse_address(address, DEFAULT_PORT)) for address in addresses]
+    timeout = min(patience, TIMEOUT)
+    return [RemoteAgent(Where(address, token, tls), timeout) for address in complete]
 
 
 def migrate(
     settings: MigrationSettings, on_progress: Callable[[Progress], None] = lambda progress: None
 ) -> MigrationResult:
     """Finish what an earlier manager began, then carry out the migration."""
-    agents = remote_agents(settings.agents, settings.token_file, settings.tls_ca)
+    agents = remote_agents(settings.agents, settings.token_file, settings.tls_ca, settings.patience)
     with ExitStack() as stack:
         for agent in agents:
             stack.callback(agent.close)
@@ -68,7 +72,3 @@ def _plan(migration: Migration, settings: MigrationSettings) -> tuple[Task, ...]
         settings.chunk_size,
         settings.leaving,
     )
-
-
-def _with_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

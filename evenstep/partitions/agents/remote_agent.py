@@ -24,7 +24,7 @@ from evenstep.partitions.handover.protocol import Envelope
 from evenstep.partitions.handover.task import Holding, Task
 
 TIMEOUT = 10.0
-"""Seconds for an answer."""
+"""Seconds for an answer, at most."""
 _COMPACTING = 3600.0
 _ATTEMPTS = 5
 
@@ -32,8 +32,9 @@ _ATTEMPTS = 5
 class RemoteAgent:
     """Calls an agent; a lost connection is opened again with the next call."""
 
-    def __init__(self, where: Where) -> None:
+    def __init__(self, where: Where, timeout: float = TIMEOUT) -> None:
         self.address = where.address
+        self._timeout = timeout
         self._where = where
         self._line: ServiceConnection | None = None
         self._addresses: Mapping[str, str] = {}
@@ -109,16 +110,16 @@ class RemoteAgent:
             frozenset(one.hand_over for one in about.hand_overs),
         )
 
-    def _call(self, name: str, timeout: float = TIMEOUT, **arguments: Any) -> Any:
+    def _call(self, name: str, timeout: float | None = None, **arguments: Any) -> Any:
         try:
-            return self._connected().call(name, timeout, **arguments)
+            return self._connected().call(name, timeout or self._timeout, **arguments)
         except ManagerUnreachable:
             self.close()
             raise
 
     def _connected(self) -> ServiceConnection:
         if self._line is None:
-            self._line = ServiceConnection(self._where, TIMEOUT, AGENT)
+            self._line = ServiceConnection(self._where, self._timeout, AGENT)
             try:
                 self._introduce(self._line)
             except BaseException:
@@ -130,7 +131,7 @@ class RemoteAgent:
         # Agents keep addresses in memory only, so that a restarted agent needs them again.
         if self._addresses:
             peers = types().Peers(addresses=dict(self._addresses))
-            line.call("introduce", TIMEOUT, peers=seal(peers))
+            line.call("introduce", self._timeout, peers=seal(peers))
 
 
 def signature_of(partition: Any) -> tuple[Any, ...]:

@@ -17,7 +17,9 @@ from evenstep.manager import wire
 from evenstep.manager.access import client_context
 from evenstep.manager.connection import ServiceConnection, Where
 from evenstep.partitions.agents.driver import Migration, Progress
+from evenstep.partitions.agents.migration_run import migrate
 from evenstep.partitions.agents.remote_agent import RemoteAgent
+from evenstep.partitions.agents.settings import MigrationSettings
 from evenstep.partitions.agents.thrift_messages import AGENT, types
 from evenstep.partitions.handover.protocol import MANAGER, Begin, Envelope
 from evenstep.partitions.store import Partition, create_partitions
@@ -304,3 +306,12 @@ def test_agent_steps_back_behind_the_training(tmp_path):
             assert pid is not None
             assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, before + nice)
             assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+
+
+@pytest.mark.timeout(8)
+def test_a_migration_waits_for_a_silent_agent_no_longer_than_its_patience():
+    """As one behind a link that is down: connected, and then nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ManagerUnreachable, match="timed out"):
+            migrate(MigrationSettings(agents=[address], batch_sizes=[1], patience=0.2))
