@@ -110,3 +110,33 @@ def same_as_stock(workers: Any, job: Callable[..., Any] = train, **settings: Any
 def test_parameters_and_metrics_are_those_of_the_stock_script(workers, steps):
     balanced = same_as_stock(workers, gradient_accumulation_steps=steps)
     assert balanced[0]["updates"] == EPOCHS * -(-10 // steps)
+
+
+LOADERS: dict[str, dict[str, Any]] = {
+    "seedable": {"use_seedable_sampler": True},
+    "split": {"split_batches": True, "batch_size": TOTAL},
+    "dispatched": {"dispatch_batches": True},
+    "dispatched and split": {
+        "dispatch_batches": True, "split_batches": True, "batch_size": TOTAL, "num_samples": 151,
+    },
+    "without padding": {"even_batches": False, "num_samples": 160},
+    "drop_last": {"loading": {"drop_last": True}},
+    "in order": {"loading": {"shuffle": False}},
+    "loading process": {"loading": {"num_workers": 1}, "gradient_accumulation_steps": 2},
+    "few samples": {"num_samples": 11, "gradient_accumulation_steps": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_any_loader_has_the_samples_of_the_stock_script(workers, name):
+    same_as_stock(workers, epochs=2, **LOADERS[name])
+
+
+def train_seeded(is_balanced: bool, **settings: Any) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(17)
+    return train(is_balanced, epochs=3, loading={"generator": generator}, **settings)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_generator_of_a_loader_is_used_as_by_the_stock_script(workers, num_workers):
+    same_as_stock(workers, train_seeded)
