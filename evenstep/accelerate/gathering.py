@@ -23,11 +23,13 @@ from evenstep.errors import InvalidSetting
 from evenstep.training.epochs import Dealt
 
 
-def follow_loader(accelerator: Accelerator) -> None:
-    """Have an accelerator's own methods know the balanced loaders."""
-    if isinstance(getattr(accelerator.gather, "__self__", None), Gathering):
+def follow_loader(accelerator: Accelerator, loader: AcceleratedLoader) -> None:
+    """Have the methods of an accelerator know a balanced loader."""
+    gathering = getattr(accelerator.gather, "__self__", None)
+    if isinstance(gathering, Gathering):
+        gathering.loader = loader
         return
-    gathering = Gathering(accelerator)
+    gathering = Gathering(accelerator, loader)
     accelerator.gather = gathering.gather
     accelerator.gather_for_metrics = gathering.gather_for_metrics
     accelerator.skip_first_batches = gathering.skip_first_batches
@@ -36,7 +38,9 @@ def follow_loader(accelerator: Accelerator) -> None:
 class Gathering:
     """The methods of an accelerator that depend on the loader, for its own and balanced ones."""
 
-    def __init__(self, accelerator: Accelerator) -> None:
+    def __init__(self, accelerator: Accelerator, loader: AcceleratedLoader) -> None:
+        self.loader = loader
+        """The loader that was prepared last."""
         self._accelerator = accelerator
         self._gather: Callable[[Any], Any] = accelerator.gather
         self._gather_for_metrics: Callable[..., Any] = accelerator.gather_for_metrics
@@ -75,8 +79,11 @@ class Gathering:
 
     @property
     def _active(self) -> AcceleratedLoader | None:
-        """The balanced loader that is being iterated over, if it is one."""
+        """The balanced loader that tensors come from: not where Accelerate's own is running."""
+        # After a loop none is running, but tensors of its last batch may still be gathered.
         active = self._accelerator.gradient_state.active_dataloader
+        if active is None:
+            return self.loader
         return active if isinstance(active, AcceleratedLoader) else None
 
     def _gather_dealt(self, tensor: Any, dealt: Dealt) -> Any:

@@ -65,7 +65,7 @@ def prepare(
     balancer = Balancer(_model_in(prepared), total, **options)
     loader = AcceleratedLoader(accelerator, balancer, source, prepared[at], multiple)
     accelerator.register_for_checkpointing(loader)
-    follow_loader(accelerator)
+    follow_loader(accelerator, loader)
     return (*prepared[:at], loader, *prepared[at + 1 :])
 
 
@@ -75,8 +75,8 @@ def check_accelerator(accelerator: Accelerator) -> None:
     if kind == DistributedType.FSDP:
         raise InvalidSetting(
             "accelerator.distributed_type must be one that uses DistributedDataParallel, got FSDP: "
-            "leave the FSDP plugin out or, if the model needs it, take FSDP2 and a "
-            "evenstep.pytorch.ShardedBalancer of the prepared model"
+            "leave the FSDP plugin out or, if the model is too large for one worker, shard it with "
+            "torch.distributed.fsdp.fully_shard and take a ShardedBalancer"
         )
     if kind in REFUSED:
         raise InvalidSetting(

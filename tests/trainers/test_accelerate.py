@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from itertools import product, zip_longest
 from pathlib import Path
@@ -13,10 +14,17 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    WeightedRandomSampler,
+)
 
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch import Balancer
+from tests.examples import run_on_two_workers, unified_diff
 from tests.pytorch.setup import data, net, parameters
 from tests.trainers.comparing import (
     NUM_WORKERS,
@@ -35,19 +43,26 @@ BATCH_SIZE = TOTAL // NUM_WORKERS
 SAMPLES = 149
 """Nine iterations of 16 samples, and 5 more, which Accelerate fills up with 11 repeated ones."""
 EPOCHS = 6
+STOCK, BALANCED = "examples/accelerate_digits_stock.py", "examples/accelerate_digits.py"
 
 
 def make_accelerator(**settings: Any) -> Any:
     """Make an accelerator that knows nothing of earlier jobs of this process."""
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, GradientState
-    from accelerate.utils import DataLoaderConfiguration
+    from accelerate.utils import DataLoaderConfiguration, GradientAccumulationPlugin
 
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
-    steps = settings.pop("gradient_accumulation_steps", 1)
+    accumulation = GradientAccumulationPlugin(
+        num_steps=settings.pop("gradient_accumulation_steps", 1),
+        sync_each_batch=settings.pop("sync_each_batch", False),
+        sync_with_dataloader=settings.pop("sync_with_dataloader", True),
+    )
     config = DataLoaderConfiguration(**settings)
-    return Accelerator(cpu=True, dataloader_config=config, gradient_accumulation_steps=steps)
+    return Accelerator(
+        cpu=True, dataloader_config=config, gradient_accumulation_plugin=accumulation
+    )
 
 
 def prepare(accelerator: Any, is_balanced: bool, *objects: Any, **options: Any) -> Any:
@@ -137,6 +152,10 @@ LOADERS: dict[str, dict[str, Any]] = {
     "drop_last": {"loading": {"drop_last": True}},
     "in order": {"loading": {"shuffle": False}},
     "loading process": {"loading": {"num_workers": 1}, "gradient_accumulation_steps": 2},
+    "exchange of each batch": {"gradient_accumulation_steps": 4, "sync_each_batch": True},
+    "windows over the ends of epochs": {
+        "gradient_accumulation_steps": 4, "sync_with_dataloader": False,
+    },
     "few samples": {"num_samples": 11, "gradient_accumulation_steps": 3},
 }  # fmt: skip
 
@@ -154,6 +173,22 @@ def train_seeded(is_balanced: bool, **loading: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("loading", [{}, {"num_workers": 1, "persistent_workers": True}])
 def test_generator_of_a_loader_is_used_as_by_the_stock_script(workers, loading):
     same_as_stock(workers, train_seeded, **loading)
+
+
+def train_sampled(is_balanced: bool) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(17)
+    weights = torch.arange(1.0, SAMPLES + 1)
+    sampler = WeightedRandomSampler(weights.tolist(), 100, generator=generator)
+    return train(is_balanced, epochs=3, loading={"shuffle": None, "sampler": sampler})
+
+
+def test_sampler_of_the_script_is_used_as_by_the_stock_script(workers):
+    stock, balanced = (workers.run(train_sampled, is_balanced=b) for b in (False, True))
+    for ours, theirs in zip(balanced, stock, strict=True):
+        assert_same(ours["parameters"], theirs["parameters"])
+        assert ours["length"] == theirs["length"] == 7
+        # Accelerate takes the length of the data set for that of the sampler.
+        assert sum(map(len, ours["gathered"])) == 3 * 100
 
 
 class Script:
@@ -254,12 +289,39 @@ def test_batches_are_skipped_as_by_the_stock_script(workers):
         assert lengths == wanted == [6, 10, 1, 10, 10, 10]
 
 
+def skip_by_function() -> None:
+    from accelerate import skip_first_batches
+
+    skip_first_batches(Script(True).loader, 2)
+
+
+def test_batches_are_not_skipped_behind_the_back_of_the_accelerator(workers):
+    for failure in workers.failures(skip_by_function):
+        assert failure.kind == "InvalidSetting"
+        assert "call accelerator.skip_first_batches(loader, num_batches)" in failure.message
+
+
+def name_the_training() -> list[str]:
+    accelerator = make_accelerator()
+    loaders = [DataLoader(data(32), BATCH_SIZE) for _ in range(3)]
+    prepared = prepare(accelerator, True, *loaders, net(), train=loaders[1])
+    close(prepared[1])
+    return [type(one).__name__ for one in prepared]
+
+
+def test_loader_of_the_training_can_be_named(workers):
+    expected = ["DataLoaderShard", "AcceleratedLoader", "DataLoaderShard"]
+    for names in workers.run(name_the_training):
+        assert names == [*expected, "DistributedDataParallel"]
+
+
 def see_each_sample(num_samples: int, **settings: Any) -> tuple[list[int], list[Any]]:
     """Return the samples of this worker, and what is gathered, as tensors and as objects."""
     from tests.pytorch.setup import Indices
 
     script = Script(True, Indices(num_samples), nn.Linear(1, 1), settings)
     seen, gathered, sizes = [], [], []
+    indices, everything = torch.empty(0), []
     for indices, names in script.loader:
         loss = script.model(indices[:, None].float()).mean()
         script.accelerator.backward(loss)
@@ -271,6 +333,9 @@ def see_each_sample(num_samples: int, **settings: Any) -> tuple[list[int], list[
         named = script.accelerator.gather_for_metrics(names)
         assert named == [f"sample {i}" for i in together["index"].tolist()]
         gathered += together["index"].tolist()
+        everything = script.accelerator.gather(indices).tolist()
+    # After the loop too, when Accelerate knows of no loader.
+    assert script.accelerator.gather(indices).tolist() == everything
     assert len(set(sizes)) > 3
     script.end()
     return seen, gathered
@@ -423,6 +488,7 @@ def refused(what: str) -> None:
         loader = DataLoader(dataset, batch_sampler=[[0, 1], [2]])
     elif what == "prepared":
         loader = accelerator.prepare(loader)
+    objects: dict[str, list[Any]]
     objects = {"no loader": [model], "no model": [loader], "two": [model, net(), loader]}
     prepare(accelerator, True, *objects.get(what, [model, loader]), **options)
 
@@ -494,3 +560,22 @@ def test_order_is_that_of_the_batches_that_accelerate_deals_out(is_split, is_eve
         assert len(list(order)) == len(order)
         kept = num_samples // total * total if drop_last else len(order)
         assert list(order)[:kept] == dealt
+
+
+def test_three_lines_of_the_example_make_the_difference():
+    _, _, *changes = unified_diff((STOCK, BALANCED))
+    assert sum(line.startswith("+") for line in changes) == 3
+    assert sum(line.startswith("-") for line in changes) == 2
+
+
+@pytest.mark.example
+@pytest.mark.timeout(180)
+def test_example_learns_as_its_stock_form_does():
+    printed = [run_on_two_workers(name, "--cpu", tries=3).stdout for name in (STOCK, BALANCED)]
+    stock, balanced = (
+        [float(percent) for percent in re.findall(r"^accuracy ([\d.]+)% after", out, re.MULTILINE)]
+        for out in printed
+    )
+    assert len(stock) == 5 and stock[-1] > 90
+    # Single precision may decide on one of 269 images.
+    assert balanced == pytest.approx(stock, abs=0.5)
