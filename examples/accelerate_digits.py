@@ -1,7 +1,6 @@
 """Train a small convolutional net on scikit-learn's digits with Accelerate.
 
-Start it with: accelerate launch --num_processes 2, or torchrun --nproc-per-node 2, and the name of
-this file; on a machine without GPUs, with --cpu.
+Start it with: torchrun --nproc-per-node 2 and the name of this file; without GPUs, add --cpu.
 """
 
 import sys

@@ -143,6 +143,8 @@ class AcceleratedLoader(DataLoaderStateMixin):  # type: ignore[misc]
         stock = self._stock
         if self._resumes:
             stock.set_epoch(self.iteration)
+            # Without a draw, which the pass before the checkpoint has made.
+            self._seeds.manual_seed((torch.initial_seed() + self.iteration) % 2**63)
             self._resumes = False
             return
         if getattr(stock, "rng_types", None) is not None:

@@ -53,6 +53,7 @@ def make_accelerator(**settings: Any) -> Any:
 
     AcceleratorState._reset_state(reset_partial_state=True)
     GradientState._reset_state()
+    handlers = settings.pop("kwargs_handlers", None)
     accumulation = GradientAccumulationPlugin(
         num_steps=settings.pop("gradient_accumulation_steps", 1),
         sync_each_batch=settings.pop("sync_each_batch", False),
@@ -60,8 +61,9 @@ def make_accelerator(**settings: Any) -> Any:
     )
     config = DataLoaderConfiguration(**settings)
     return Accelerator(
-        cpu=True, dataloader_config=config, gradient_accumulation_plugin=accumulation
-    )
+        cpu=True, dataloader_config=config, gradient_accumulation_plugin=accumulation,
+        kwargs_handlers=handlers,
+    )  # fmt: skip
 
 
 def prepare(accelerator: Any, is_balanced: bool, *objects: Any, **options: Any) -> Any:
@@ -473,7 +475,11 @@ class Stream(IterableDataset[int]):
 
 
 def refused(what: str) -> None:
-    accelerator, model = make_accelerator(), net()
+    from accelerate.utils import DDPCommunicationHookType, DistributedDataParallelKwargs
+
+    hook = DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)
+    accelerator = make_accelerator(kwargs_handlers=[hook] if what == "hook" else None)
+    model = net()
     dataset: Any = data(32)
     loader = DataLoader(dataset, BATCH_SIZE)
     options: dict[str, Any] = {}
@@ -493,6 +499,7 @@ def refused(what: str) -> None:
 
 
 REFUSALS = {
+    "hook": "pass yours as Balancer(..., comm_hook=(state, hook))",
     "total": "total must be left out, as it is the batch size of the DataLoader",
     "stream": "must be map-style (with __getitem__ and __len__), got a Stream",
     "sampler": "got a DistributedSampler: leave it out",
