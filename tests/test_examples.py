@@ -1,6 +1,5 @@
 """The examples run, and the README shows what they are."""
 
-import difflib
 import re
 import subprocess
 import sys
@@ -9,19 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.examples import ROOT, run_on_two_workers, unified_diff
 from tests.manager.managers import running
 
-ROOT = Path(__file__).parent.parent
 STOCK, BALANCED = "examples/ddp_digits_stock.py", "examples/ddp_digits.py"
 OWN_BATCHES_STOCK, OWN_BATCHES = "examples/nanogpt_style_stock.py", "examples/nanogpt_style.py"
 TRANSFORMER = "examples/char_transformer.py"
 PLAIN_NUMPY = ROOT / "examples/plain_numpy.py"
-
-
-def unified_diff(names):
-    stock, balanced = ((ROOT / name).read_text().splitlines(keepends=True) for name in names)
-    before, after = names
-    return list(difflib.unified_diff(stock, balanced, before, after, n=1))
 
 
 def test_readme_shows_the_difference_between_the_examples():
@@ -43,18 +36,6 @@ def test_ten_lines_of_any_loop_are_those_of_the_example():
     work = PLAIN_NUMPY.read_text().partition("def work")[2].partition("def train_alone")[0]
     used = [line.strip() for line in work.splitlines()]
     assert [line for line in used if line in lines] == lines
-
-
-def run_on_two_workers(example, *arguments, tries=1):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example, *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=170,
-    )  # fmt: skip
-    if done.returncode and "SIGABRT" in done.stderr and tries > 1:
-        return run_on_two_workers(example, *arguments, tries=tries - 1)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 @pytest.mark.example

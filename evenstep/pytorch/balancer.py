@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.attribution import Attribution, Samples, begin_iteration, deal_samples
-from evenstep.pytorch.checks import can_be_wrapped, wrapper_of
+from evenstep.pytorch.checks import can_be_wrapped, check_parallelism, wrapper_of
 from evenstep.pytorch.compatibility import without_compiler
 from evenstep.pytorch.ddp_loop import make_ddp_loop
 from evenstep.pytorch.exchange import UserHook
@@ -69,6 +69,7 @@ class Balancer(BalancerBase):
             )
         self._total, self._given, self._own_batches = total, model, Pass()
         self._how = loss, micro_batches, straggler, checkpoint, comm_hook, options
+        check_parallelism(model)
         if not can_be_wrapped(model):
             self.bind(model)
 

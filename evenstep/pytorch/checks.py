@@ -18,6 +18,48 @@ MARK = "_evenstep_balancer"
 """The attribute that marks a model with a balancer."""
 
 
+_FOREIGN = {
+    "deepspeed": "a DeepSpeed engine, which exchanges gradients itself",
+    "megatron": "a model of Megatron, which makes batches and exchanges gradients itself",
+    "torch.distributed.fsdp.fully_sharded_data_parallel": "a model of FSDP1, which averages the "
+    "gradients of its shards itself",
+    "torch.distributed.pipelining": "a stage of a pipeline, whose workers share each batch",
+}
+"""Packages whose models cannot be balanced, and why."""
+
+_INSTEAD = (
+    "wrap the model in DistributedDataParallel, or if it is too large for one worker, shard it "
+    "with torch.distributed.fsdp.fully_shard (FSDP2) and take a ShardedBalancer"
+)
+
+
+def check_foreign(model: object) -> None:
+    """Raise InvalidSetting for a model of another engine."""
+    for one in type(without_compiler(model)).__mro__:
+        for package, got in _FOREIGN.items():
+            if f"{one.__module__}.".startswith(f"{package}."):
+                raise InvalidSetting(
+                    "every worker must have batches of its own and gradients that can be weighed, "
+                    f"got {got}: {_INSTEAD}"
+                )
+
+
+def check_parallelism(model: object) -> None:
+    """Raise InvalidSetting for a model of another engine, or one that workers hold in parts.
+
+    A model that `fully_shard` was called with passes.
+    """
+    check_foreign(model)
+    if isinstance(model, torch.nn.Module) and not is_fully_sharded(without_compiler(model)):
+        for name, parameter in model.named_parameters():
+            if hasattr(parameter, "device_mesh"):
+                raise InvalidSetting(
+                    "every worker must have all parameters, got a part of "
+                    f"{name} on {parameter.device_mesh} (tensor parallelism is not supported): "
+                    f"{_INSTEAD}"
+                )
+
+
 def check_process_group() -> None:
     """Raise InvalidSetting unless there is a process group."""
     if not (dist.is_available() and dist.is_initialized()):
@@ -30,6 +72,7 @@ def check_process_group() -> None:
 def check_model(model: object) -> None:
     """Raise InvalidSetting unless the model can have a balancer."""
     check_process_group()
+    check_parallelism(model)
     if is_fully_sharded(model):
         raise InvalidSetting(
             "the model must be wrapped in DistributedDataParallel, got one with fully_shard: "
@@ -51,6 +94,7 @@ def check_model(model: object) -> None:
 def check_sharded_model(model: object) -> None:
     """Raise InvalidSetting unless the model can have a sharded balancer."""
     check_process_group()
+    check_foreign(model)
     if isinstance(model, DistributedDataParallel):
         raise InvalidSetting(
             "the model must be sharded with torch.distributed.fsdp.fully_shard(model), got one "

@@ -28,7 +28,7 @@ from evenstep.pytorch.loader_options import LoaderOptions, check_loading, option
 from evenstep.pytorch.prefetching import Ahead, Dealing, Fetched, UnderWay, keys_of
 from evenstep.pytorch.stream_loader import make_stream_loader
 from evenstep.pytorch.stream_source import is_stream
-from evenstep.training.epochs import LENGTH, DealingOptions, Epochs, ThroughEpochs
+from evenstep.training.epochs import LENGTH, DealingOptions, Dealt, Epochs, ThroughEpochs
 from evenstep.training.iteration import Iteration
 from evenstep.training.loop import Loop
 
@@ -87,6 +87,9 @@ class BalancedLoader(ThroughEpochs):
         """The running epoch."""
         self._handed_out: deque[tuple[Iteration, UnderWay]] = deque()
         """The batches that may be outstanding, each with where it is."""
+        self.dealt: Dealt | None = None
+        """This worker's samples in the batch that was handed out last, and the sizes of all."""
+        self._place: Callable[[Any], Any] | None = None
         self._followed: DistributedSampler[Any] | None = None
         self._followed_epoch = 0
         self._dealing = Dealing(loop, self.epochs, self._counts)
@@ -131,6 +134,13 @@ class BalancedLoader(ThroughEpochs):
         """Begin the epochs that are set on this sampler, which the loader replaces."""
         self._followed = sampler
 
+    def place_with(self, place: Callable[[Any], Any]) -> None:
+        """Hand out what `place` makes of each batch: the same batch on a device, say.
+
+        Passes are then attributed to batches by the memory on the device.
+        """
+        self._place = place
+
     def __iter__(self) -> Iterator[Any]:
         self._settle()
         self._take_epoch()
@@ -151,11 +161,13 @@ class BalancedLoader(ThroughEpochs):
                 batch = self._batch(keys, fetched)
                 size = None if self._counts is None else self._counts.size_of(keys)
                 batch = pin(batch) if self._pin_memory else batch
+                batch = batch if self._place is None else self._place(batch)
                 loop.has_batch(dealt.sizes, dealt.position, size)
                 self._attribution.hand_out(iteration, len(keys), batch)
                 # Before yield, as a checkpoint in the body of the loop comes after this batch.
                 self._first_ahead()
                 self._handed_out.append((iteration, at))
+                self.dealt = dealt
                 at = at.after(dealt)
                 epochs.go_to(at.epoch, at.position, at.offset)
                 yield batch

@@ -97,26 +97,29 @@ def options_of(
     Its data set has `num_samples`; its batches on `num_replicas` workers must have `total` samples
     together.
     """
-    batches = _batches_of(loader)
+    batches = batches_of(loader)
     if batches.batch_size * num_replicas != total:
         raise InvalidSetting(
             f"the batch size of a DataLoader must be the balancer's total, {total}, divided by the "
             f"number of workers, {num_replicas}, got {batches.batch_size}"
         )
-    options: dict[str, Any] = {
-        name: getattr(loader, name)
-        for name in LoadingOptions.__optional_keys__ if hasattr(loader, name)
-    }  # fmt: skip
-    if given.get("num_workers", loader.num_workers) == 0:
-        for name in OF_PROCESSES:
-            options.pop(name, None)
+    options = loading_of(loader, given.get("num_workers", loader.num_workers))
     options |= _dealing_of(batches)
     if "shuffle" not in given and "sampler" not in given:
         options |= _order_of(batches.sampler, num_samples, num_replicas)
     return {**options, **given}
 
 
-def _batches_of(loader: DataLoader[Any]) -> BatchSampler:
+def loading_of(loader: DataLoader[Any], num_workers: int) -> dict[str, Any]:
+    """Return how a DataLoader loads: its collation, and its processes if there will be any."""
+    return {
+        name: getattr(loader, name)
+        for name in LoadingOptions.__optional_keys__
+        if hasattr(loader, name) and (num_workers > 0 or name not in OF_PROCESSES)
+    }
+
+
+def batches_of(loader: DataLoader[Any]) -> BatchSampler:
     """Return the BatchSampler of a DataLoader; raise InvalidSetting for one of the user's own."""
     batches = loader.batch_sampler
     # A subclass may compose batches by rules of its own.

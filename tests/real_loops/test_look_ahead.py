@@ -54,6 +54,20 @@ def feeding(half: Half, feed: str, accumulate: int = 1, way: str = "no_sync") ->
     return model
 
 
+def placing(half: Half) -> nn.Module:
+    """Train on batches out of their order, which the balanced loader itself copies to a device."""
+    model, loader = half.wrap(), half.loader()
+    if not half.is_stock:
+        loader.place_with(copied)
+    optimizer = optimizer_of(model)
+    for x, y in epochs(loader, "out_of_order"):
+        loss = cross_entropy(model(x), y)
+        loss.backward()
+        half.log(loss, len(x))
+        step(optimizer)
+    return model
+
+
 def loading(half: Half, feed: str) -> nn.Module:
     """Load batches in processes, which are ahead themselves, by an older plan."""
     model = half.wrap()
@@ -223,3 +237,7 @@ def test_reports_are_about_the_batches_trained_on(workers, feed):
     ]
     assert [pair for pair in pairs if pair[0] not in (0, pair[1])] == []
     assert sum(got > 0 for got, _ in pairs) >= len(trained_on)
+
+
+def test_batches_that_the_loader_places_are_known_by_their_new_memory(workers):
+    same_as_stock(workers, placing)
