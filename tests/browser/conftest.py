@@ -32,7 +32,7 @@ def browser():
     given = os.environ.get("CHROMIUM")
     found = [path for name in (given, *_NAMES) if name and (path := shutil.which(name))]
     if not found:
-        pytest.skip("no Chromium on this machine, and scripts/chromium could not install one")
+        pytest.skip("no Chromium on this machine, and scripts/debian could not install one")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found[0], args=_FLAGS)
         yield browser
