@@ -5,6 +5,8 @@ A command is a module with a docstring, which ``--help`` shows, and two function
     add_arguments(parser)     adds its arguments
     run(args) -> int          runs it, and returns the exit code
 
+A command that passes arguments on to another program also has `parse(parser, argv) -> args`.
+
 Exit codes: 0 success, 1 a check failed, 2 the user's mistake (one line, no traceback), 130
 interrupted with Ctrl-C, 141 the reader of the output closed the pipe. Anything else is a bug and
 shows its traceback.
@@ -42,6 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
     "partition": Entry("evenstep.cli.partition", "make, show, check and migrate partitions"),
     "report": Entry("evenstep.cli.report", "make the report of a run, as an HTML page"),
+    "run": Entry("evenstep.cli.run", "balance an unmodified PyTorch script, started by torchrun"),
     "simulate": Entry("evenstep.cli.simulate", "show the effect of balancing in virtual time"),
     "watch": Entry("evenstep.cli.watch", "watch a running job in the terminal"),
 }
@@ -131,7 +134,8 @@ def _run(argv: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_arguments(command_parser)
-    return command.run(command_parser.parse_args(chosen.arguments))
+    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
+    return command.run(parse(command_parser, chosen.arguments))
 
 
 def _parser() -> argparse.ArgumentParser:
