@@ -9,7 +9,7 @@ so on set the same options as --policy, --log and so on, which win.
 examples:
   evenstep run --standalone --nproc-per-node 2 train.py --epochs 10
   evenstep run --nproc-per-node 2 --observe train.py
-  torchrun --nproc-per-node 2 -m evenstep.run --log run.jsonl train.py
+  torchrun --nproc-per-node 2 -m evenstep.run --run-log run.jsonl train.py
 """
 
 from __future__ import annotations

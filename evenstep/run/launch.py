@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from torch.distributed import run as torchrun
+from torch.distributed.elastic.multiprocessing.errors import record
 
 from evenstep.errors import InvalidSetting
 from evenstep.run.options import add_options, settings_of
@@ -31,25 +32,22 @@ def divide(argv: Sequence[str]) -> Command:
     Command(launcher=['--nproc-per-node', '2'], ours=['--policy', 'even'],
             script=['train.py', '--policy', 'x'])
     """
-    everything = torchrun.get_args_parser()
-    everything.prog = "evenstep run"
+    everything = _launcher_parser()
     add_options(everything)
     args = everything.parse_args(argv)
     if args.no_python or args.run_path:
         raise InvalidSetting("evenstep run takes a script or -m MODULE, got --no-python/--run-path")
     script = list(argv[len(argv) - 1 - len(args.training_script_args) :])
-    before = list(argv[: len(argv) - len(script)])
+    before = argv[: len(argv) - len(script)]
     ours = argparse.ArgumentParser(allow_abbrev=False)
     add_options(ours)
     given, launcher = ours.parse_known_args(before)
     # Mistakes end here, before there are workers.
     settings_of(given)
-    for word in launcher:
-        before.remove(word)
     if args.module:
         launcher = [word for word in launcher if word not in ("-m", "--module")]
         script = ["-m", *script]
-    return Command(launcher, before, script)
+    return Command(launcher, _words(given), script)
 
 
 def launch(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
@@ -57,7 +55,8 @@ def launch(argv: Sequence[str], environment: Mapping[str, str] | None = None) ->
     command = divide(argv)
     environment = os.environ if environment is None else environment
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
-        torchrun.main([*command.launcher, "-m", "evenstep.run", *command.ours, *command.script])
+        words = [*command.launcher, "-m", "evenstep.run", *command.ours, *command.script]
+        record(torchrun.run)(_launcher_parser().parse_args(words))
         return 0
     if command.launcher:
         raise InvalidSetting(
@@ -65,3 +64,23 @@ def launch(argv: Sequence[str], environment: Mapping[str, str] | None = None) ->
             f"{' '.join(command.launcher)}"
         )
     return run_here([*command.ours, *command.script])
+
+
+def _launcher_parser() -> argparse.ArgumentParser:
+    """Return torchrun's parser, which takes no option of a script for an abbreviation."""
+    parser = torchrun.get_args_parser()
+    parser.prog = "evenstep run"
+    parser.allow_abbrev = False
+    return parser
+
+
+def _words(given: argparse.Namespace) -> list[str]:
+    """Return the arguments that these options were read from."""
+    words: list[str] = []
+    for name, value in vars(given).items():
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif value not in (None, False):
+            words += [option, value]
+    return words

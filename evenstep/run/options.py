@@ -29,7 +29,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--maximum", metavar="N[,N...]", help="of every worker's batch size, or one per worker")
     add("--granularity", metavar="N", help="batch sizes are multiples of it")
     add("--warm-up", metavar="N", help="iterations whose times are not reported; default 2")
-    add("--log", metavar="FILE", help="write a run log")
+    # torchrun itself takes --log for one of its own.
+    add("--log", "--run-log", metavar="FILE", help="write a run log")
     add("--no-summary", action="store_true", help="no line on the time saved at the end")
 
 

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 def run_script(script: str, arguments: Sequence[str], is_module: bool = False) -> None:
     """Run a script or module as ``python script ARGS`` would: its path, `__main__`, errors."""
     sys.argv = [script, *arguments]
-    _clean_tracebacks(script)
+    _clean_tracebacks()
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
         return
@@ -52,14 +52,16 @@ def run_script(script: str, arguments: Sequence[str], is_module: bool = False) -
     runpy.run_path(script, run_name="__main__")
 
 
-def _clean_tracebacks(script: str) -> None:
+def _clean_tracebacks() -> None:
     """Leave the frames that ran the script, and those of watching it, out of tracebacks."""
     shown = sys.excepthook
 
     def show(
         kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        shown(kind, error, _of_script(traceback))
+        # Python shows the traceback of the error, and not the third argument.
+        cleaned = _of_script(traceback)
+        shown(kind, error.with_traceback(cleaned), cleaned)
 
     sys.excepthook = show
 

@@ -107,7 +107,7 @@ def main(args):
         shuffle=False,
         sampler=DistributedSampler(train_set),
         num_workers=args.num_workers,
-        multiprocessing_context=args.start if args.num_workers else None,
+        multiprocessing_context=args.context if args.num_workers else None,
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     trainer = Trainer(model, train_data, optimizer, args.save_every, args.snapshot, args.reduction)
@@ -128,7 +128,7 @@ if __name__ == "__main__":
     parser.add_argument("--snapshot", default="snapshot.pt")
     parser.add_argument("--out", required=True)
     parser.add_argument("--num_workers", default=0, type=int)
-    parser.add_argument("--start", default="fork")
+    parser.add_argument("--context", default="fork")
     parser.add_argument("--reduction", default="mean")
     parser.add_argument("--seconds-per-sample", default="0")
     parser.add_argument("--fails", action="store_true")
