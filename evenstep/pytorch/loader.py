@@ -125,8 +125,12 @@ class BalancedLoader(ThroughEpochs):
     def go_to(self, epoch: int, position: int) -> None:
         """Begin the next pass at this iteration of this epoch.
 
-        For a loader that continues an epoch of the stock loader that it replaces.
+        For a loader that continues an epoch of the stock loader that it replaces. Batches of the
+        last pass are given up if none was trained on, as after a look at one batch.
         """
+        left = self._under_way
+        if left is not None and not left.passed.has_trained:
+            self._loop.forget(left.passed)
         self._settle()
         offset = min(position * self._loop.total, self.epochs.length)
         self.epochs.go_to(epoch, position, offset)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
+import builtins
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 
 from evenstep.errors import EvenstepError
 from evenstep.run.options import add_options, settings_of
@@ -46,10 +47,16 @@ def run_script(script: str, arguments: Sequence[str], is_module: bool = False) -
     if is_module:
         runpy.run_module(script, run_name="__main__", alter_sys=True)
         return
-    if not sys.flags.safe_path:
+    path = Path(script).absolute()
+    if not getattr(sys.flags, "safe_path", False):
         # ``python -m`` has put the current folder there.
-        sys.path[0] = str(Path(os.path.realpath(script)).parent)
-    runpy.run_path(script, run_name="__main__")
+        sys.path[0] = str(path.resolve().parent)
+    # Unlike that of runpy.run_path, it stays there for functions that run at exit.
+    main = ModuleType("__main__")
+    loader = SourceFileLoader("__main__", str(path))
+    main.__dict__.update(__file__=str(path), __loader__=loader, __builtins__=builtins)
+    sys.modules["__main__"] = main
+    exec(compile(path.read_bytes(), str(path), "exec"), main.__dict__)
 
 
 def _clean_tracebacks() -> None:

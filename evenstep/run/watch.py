@@ -67,6 +67,8 @@ class Watch:
         self._exchanged: weakref.ref[DistributedDataParallel] | None = None
         """The model whose gradients were exchanged first."""
         self.balancer: Balancer | None = None
+        self._balances = True
+        """Whether loaders may become balanced."""
         self._model: weakref.ref[DistributedDataParallel] | None = None
         self.balanced: weakref.WeakKeyDictionary[DataLoader[Any], BalancedLoader]
         self.balanced = weakref.WeakKeyDictionary()
@@ -79,14 +81,15 @@ class Watch:
             self._refuse("mode is off")
         else:
             self._wrap_iter()
+            self._wrap_init()
             self._wrap_call()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         self._stop_watching()
         if self.balancer is not None:
             self.balancer.close()
-        elif not self._is_refused:
+        elif not self._is_refused and (kind is None or issubclass(kind, SystemExit)):
             self._refuse(explain_nothing())
 
     def hand_out(self, one: WatchedPass) -> None:
@@ -132,6 +135,18 @@ class Watch:
             return outputs
 
         self._put(DistributedDataParallel, "__call__", call)
+
+    def _wrap_init(self) -> None:
+        """Notice further DDP models, whose gradients would need the same weights."""
+        original: Any = DistributedDataParallel.__init__
+
+        @wraps(original)
+        def init(model: DistributedDataParallel, *args: Any, **options: Any) -> None:
+            original(model, *args, **options)
+            if self.balancer is not None and not self.is_over:
+                self._end(self.balancer)
+
+        self._put(DistributedDataParallel, "__init__", init)
 
     def _put(self, owner: type[Any], name: str, function: Any) -> None:
         """Replace a method of a class until watching stops."""
@@ -293,15 +308,17 @@ class Watch:
         """See a training pass of the balanced model, which may run on a batch of another loader."""
         assert self.balancer is not None and self._model is not None
         if model is not self._model():
-            raise InvalidSetting(
-                "a loop that evenstep run balances must train one model, got a second one after "
-                "the first iterations: use Balancer.include in the script"
-            )
+            if any(one.is_known for one in found):
+                raise InvalidSetting(
+                    "a loop that evenstep run balances must train one model, got a second one "
+                    "after the first iterations: use Balancer.include in the script"
+                )
+            return
         for one in found:
             if one.is_known or not one.recent:
                 one.is_fresh = False
                 continue
-            if one.of.has_trained:
+            if one.of.has_trained and self._balances:
                 self._balance_further(one.loader)
             self._adopt_outstanding(one, inputs)
 
@@ -314,6 +331,14 @@ class Watch:
             return
         if total == self.balancer.total:
             self._replace(loader)
+
+    def _end(self, balancer: Balancer) -> None:
+        """Hand out stock batches again, from the next pass over a loader on."""
+        if self._balances and balancer.worker == 0:
+            _say("balances no further, as the script has made a second model")
+        self._balances = False
+        self.balanced.clear()
+        self.observed.clear()
 
     def _close_losses(self) -> None:
         if self._losses is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,33 +19,35 @@ from evenstep.run.watch import Watch
 SCRIPTS = Path(__file__).parent / "scripts"
 
 
-def run(script: str, arguments: list[str], settings: dict[str, Any] | None) -> dict[str, Any]:
-    """Run a script as it would be in its own process, and return what became of it.
+def run(script: str, arguments: list[str], settings: dict[str, Any] | None) -> str:
+    """Run a script as it would run in its own process, and return what was written to stderr.
 
     Without settings nothing of Evenstep runs. The process group is that of the job.
     """
     said = io.StringIO()
-    watch = None if settings is None else Watch(settings)
-    sizes: list[tuple[int, ...]] = []
     with contextlib.ExitStack() as stack:
         enter = stack.enter_context
         enter(mock.patch.object(sys, "argv", []))
         enter(mock.patch.object(sys, "path", list(sys.path)))
         enter(mock.patch.object(sys, "excepthook", sys.excepthook))
-        enter(mock.patch.object(dist, "init_process_group", lambda *a, **k: None))
-        enter(mock.patch.object(dist, "destroy_process_group", lambda *a, **k: None))
-        enter(mock.patch.object(dist.distributed_c10d, "destroy_process_group", lambda: None))
+        for name in ("init_process_group", "destroy_process_group"):
+            enter(mock.patch.object(dist, name, lambda *args, **options: None))
         enter(contextlib.redirect_stderr(said))
         enter(contextlib.redirect_stdout(io.StringIO()))
-        if watch is not None:
-            enter(watch)
+        if settings is not None:
+            enter(Watch(settings))
+        stack.callback(sys.modules.__setitem__, "__main__", sys.modules["__main__"])
         run_script(str(SCRIPTS / script), arguments)
-        if watch is not None and watch.balancer is not None:
-            sizes.append(tuple(watch.balancer.newest_plan.sizes.tolist()))
-    return {"said": said.getvalue(), "sizes": sizes}
+    return said.getvalue()
 
 
-def state(path: str | Path) -> torch.Tensor:
+def saved(path: Path) -> torch.Tensor:
     """Return all that a script has saved, as one vector."""
-    saved = torch.load(path)
-    return torch.cat([saved[name].flatten().double() for name in sorted(saved)])
+    state = torch.load(path)
+    return torch.cat([state[name].flatten().double() for name in sorted(state)])
+
+
+def sizes_in(log: Path) -> list[list[int]]:
+    """Return the batch sizes of all iterations in a run log."""
+    lines = map(json.loads, log.read_text().splitlines())
+    return [line["batch_sizes"] for line in lines if "batch_sizes" in line and "event" not in line]
