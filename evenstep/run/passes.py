@@ -33,8 +33,10 @@ class WatchedPass:
         self.loader = loader
         self.num_batches = 0
         """Batches that were handed out."""
-        self.num_used = 0
-        """Training passes of the model on them."""
+        self.lead: int | None = None
+        """Batches that were handed out before that of the first training pass, or ahead of it."""
+        self.can_switch = True
+        """Whether it is known which batches are outstanding."""
         self.is_fresh = False
         """Whether a batch was handed out since the last pass of the model on a batch from here."""
         self.is_known = False
@@ -55,11 +57,27 @@ class WatchedPass:
             # What the stock iterator draws from the same generator.
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
 
-    def holding(self, inputs: Any) -> int | None:
-        """Return which of the recent batches the inputs are of, by their memory, or None."""
+    def matching(self, inputs: Any) -> list[int]:
+        """Return which of the recent batches the inputs share memory with."""
         memory = memory_of(inputs)
-        found = (i for i, (_, batch) in enumerate(self.recent) if memory_of(batch) & memory)
-        return next(found, None)
+        return [i for i, (_, batch) in enumerate(self.recent) if memory_of(batch) & memory]
+
+    def take_outstanding(self, inputs: Any) -> list[tuple[int, Any]]:
+        """Return the recent batches that were not trained on, the one of these inputs first.
+
+        Where memory does not tell, that is the last one, unless the script has fetched batches
+        ahead or left some out. Which of them are outstanding is then unknown, so that stock
+        batches follow to the end of the pass; as all have the same size, one is as good as another.
+        """
+        if self.lead is None:
+            self.lead = self.num_batches - 1
+        matching = self.matching(inputs)
+        first = matching[0] if len(matching) == 1 else len(self.recent) - 1
+        self.can_switch = len(matching) == 1 or self.lead == 0
+        outstanding = list(self.recent)[first:]
+        self.recent.clear()
+        self.is_fresh, self.is_known = False, True
+        return outstanding
 
     def __iter__(self) -> WatchedPass:
         return self
@@ -67,7 +85,8 @@ class WatchedPass:
     def __next__(self) -> Any:
         if self._epoch is None:
             self._epoch = getattr(self.loader.sampler, "epoch", 0)
-        if self._is_stock and self.loader in self._watch.balanced:
+        can_switch = self.can_switch or self.num_batches == 0
+        if self._is_stock and can_switch and self.loader in self._watch.balanced:
             self._continue_balanced(self._epoch)
         try:
             batch = self._next_stock() if self._is_stock else next(self._batches)

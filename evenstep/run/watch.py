@@ -177,8 +177,8 @@ class Watch:
     def _use(self, found: list[WatchedPass]) -> None:
         for one in found:
             one.is_fresh = False
-            one.num_used += 1
             if one not in self._used:
+                one.lead = one.num_batches - 1
                 self._used.append(one)
         if self._losses is None:
             self._losses = LossWatch(self._see)
@@ -207,7 +207,7 @@ class Watch:
         """Return the passes whose batches the inputs may be: by memory, or else by order."""
         alive = list(self._passes)
         newest = None if self._newest is None else self._newest()
-        found = [one for one in alive if one.holding(inputs) is not None]
+        found = [one for one in alive if one.matching(inputs)]
         if found or newest is None:
             return found
         if self.balancer is not None:
@@ -285,22 +285,12 @@ class Watch:
             )
 
     def _adopt_outstanding(self, one: WatchedPass, inputs: Any) -> None:
-        """Make the stock batches that were not trained on yet known to the balancer.
-
-        The first of them is the one that the model runs on now; the script may have fetched
-        others ahead.
-        """
+        """Begin iterations with the stock batches that were not trained on yet."""
         assert self.balancer is not None
-        at = one.holding(inputs)
-        if at is None:
-            # One training pass per batch, in their order.
-            ahead = max(0, one.num_batches - 1 - one.num_used)
-            at = max(0, len(one.recent) - 1 - ahead)
-        for samples, batch in list(one.recent)[at:]:
-            self.balancer.adopt(one.of, samples, partial(_same, batch))
+        for samples, batch in one.take_outstanding(inputs):
+            self.adopt(one, samples, partial(_same, batch))
+            # It was fetched before the timer started.
             self.balancer.spoil_time()
-        one.recent.clear()
-        one.is_fresh, one.is_known = False, True
 
     def _train_on(
         self, model: DistributedDataParallel, found: list[WatchedPass], inputs: Any

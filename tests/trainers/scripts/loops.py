@@ -101,7 +101,7 @@ def fetching_ahead():
     return model
 
 
-def fetching_two_ahead():
+def fetching_two_ahead(copied=False):
     """Two batches wait while one is trained on."""
     model, loader = wrap(), loader_of(samples())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -113,9 +113,47 @@ def fetching_two_ahead():
                 waiting.append(following)
             if not waiting:
                 break
-            x, y = waiting.pop(0)
+            x, y = (part.clone() if copied else part for part in waiting.pop(0))
             optimizer.zero_grad()
             F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+    return model
+
+
+def fetching_two_copies_ahead():
+    """As on an accelerator: nothing tells which of the batches the model runs on."""
+    return fetching_two_ahead(copied=True)
+
+
+def two_passes_on_copies_fetched_ahead():
+    """Two forward passes for each batch, which is a copy, with the next one fetched before."""
+    model, loader = wrap(), loader_of(samples())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(EPOCHS):
+        loader.sampler.set_epoch(epoch)
+        batches = iter(loader)
+        x, y = (part.clone() for part in next(batches))
+        while x is not None:
+            following = next(batches, (None, None))
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y) + F.cross_entropy(model(-x), y)
+            loss.backward()
+            optimizer.step()
+            x, y = (part if part is None else part.clone() for part in following)
+    return model
+
+
+def skipping():
+    """The first epoch begins in its middle, as after a restart; inputs are copies."""
+    model, loader = wrap(), loader_of(samples())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for epoch in range(EPOCHS):
+        loader.sampler.set_epoch(epoch)
+        for step, (x, y) in enumerate(loader):
+            if epoch == 0 and step < 3:
+                continue
+            optimizer.zero_grad()
+            F.cross_entropy(model(x.clone()), y).backward()
             optimizer.step()
     return model
 
