@@ -62,8 +62,8 @@ def check_passes(model: DistributedDataParallel, num_models: int, num_loaders: i
         )
 
 
-def check_loader(loader: DataLoader[Any], num_workers: int) -> int:
-    """Return the total of a loader; raise InvalidSetting unless it can be balanced."""
+def check_loader(loader: DataLoader[Any], num_workers: int) -> dict[str, Any]:
+    """Return what all workers must have in common; raise InvalidSetting for other loaders."""
     if type(loader).__iter__ is not DataLoader.__iter__:
         raise InvalidSetting(f"the loader must be torch's DataLoader, got a {_name(loader)}")
     if isinstance(loader.dataset, IterableDataset):
@@ -80,8 +80,10 @@ def check_loader(loader: DataLoader[Any], num_workers: int) -> int:
     total = (getattr(loader.batch_sampler, "batch_size", None) or 0) * num_workers
     check_loading({"in_order": getattr(loader, "in_order", True)})
     # Raises for everything else: a batch sampler or an order of the user's own.
-    options_of(loader, count_samples(loader.dataset), total, num_workers, {})
-    return total
+    num_samples = count_samples(loader.dataset)
+    options = options_of(loader, num_samples, total, num_workers, {})
+    order = {name: options[name] for name in ("shuffle", "seed", "drop_last", "pad")}
+    return {"total": total, "the number of samples": num_samples, **order}
 
 
 def check_verdicts(verdicts: Iterable[Verdict]) -> None:

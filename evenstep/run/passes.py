@@ -33,6 +33,8 @@ class WatchedPass:
         self.loader = loader
         self.num_batches = 0
         """Batches that were handed out."""
+        self.samples = 1
+        """Those of the last batch of the stock loader."""
         self.lead: int | None = None
         """Batches that were handed out before that of the first training pass, or ahead of it."""
         self.can_switch = True
@@ -115,12 +117,13 @@ class WatchedPass:
     def _next_stock(self) -> Any:
         """Return the next batch of the stock loader; an iteration begins if it is observed."""
         samples = self._count_samples()
+        self.samples = max(samples, 1)
         self.is_known = self.loader in self._watch.observed and samples > 0
         if self.is_known:
             return self._watch.adopt(self, samples, lambda: next(self._batches))
         batch: Any = next(self._batches)
         if not self._watch.is_over:
-            self.recent.append((max(samples, 1), batch))
+            self.recent.append((self.samples, batch))
         return batch
 
     def _count_samples(self) -> int:

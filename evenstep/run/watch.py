@@ -24,10 +24,10 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.pytorch.attribution import tensors_in
 from evenstep.pytorch.balancer import Balancer
-from evenstep.pytorch.collective import collective_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
 from evenstep.pytorch.compatibility import has_batch_norm
 from evenstep.pytorch.loader import BalancedLoader
 from evenstep.pytorch.loss_check import LossWatch
@@ -40,7 +40,7 @@ from evenstep.run.checks import (
     explain_nothing,
 )
 from evenstep.run.passes import WatchedPass
-from evenstep.training.collective import gather_values
+from evenstep.training.collective import compare, gather_values
 
 
 class Watch:
@@ -70,6 +70,11 @@ class Watch:
         self._balances = True
         """Whether loaders may become balanced."""
         self._model: weakref.ref[DistributedDataParallel] | None = None
+        """The model of the balancer."""
+        self._collective: ProcessGroupCollective | None = None
+        """The workers of the model."""
+        self._judged: weakref.WeakSet[DataLoader[Any]] = weakref.WeakSet()
+        """The loaders of which it is known whether they can be balanced."""
         self.balanced: weakref.WeakKeyDictionary[DataLoader[Any], BalancedLoader]
         self.balanced = weakref.WeakKeyDictionary()
         """The loaders of the script whose place a loader of the balancer takes."""
@@ -163,7 +168,7 @@ class Watch:
             return
         found = self._find(inputs)
         if not torch.is_grad_enabled():
-            for one in found:
+            for one in found[:1]:
                 one.is_fresh = False
             return
         self._models.add(model)
@@ -180,8 +185,7 @@ class Watch:
             if one not in self._used:
                 one.lead = one.num_batches - 1
                 self._used.append(one)
-        if self._losses is None:
-            self._losses = LossWatch(self._see)
+        self._watch_losses()
 
     def _after(self, model: DistributedDataParallel, outputs: Any) -> None:
         """Wait for the backward pass of a training pass, before there is a balancer."""
@@ -199,9 +203,8 @@ class Watch:
 
     def _see(self, loss: torch.Tensor) -> None:
         """Judge a loss before its backward pass."""
-        if self._used and self._used[-1].recent:
-            samples, _ = self._used[-1].recent[-1]
-            self._verdicts.append(verdict_of(loss, samples))
+        if self._used:
+            self._verdicts.append(verdict_of(loss, self._used[-1].samples))
 
     def _find(self, inputs: Any) -> list[WatchedPass]:
         """Return the passes whose batches the inputs may be: by memory, or else by order."""
@@ -220,47 +223,52 @@ class Watch:
         self, model: DistributedDataParallel, found: list[WatchedPass], inputs: Any
     ) -> None:
         """Make a balancer on all workers, or on none of them."""
-        self._close_losses()
-        collective = collective_of(model.process_group)
+        self._collective = collective_of(model.process_group)
         loaders = list({id(one.loader): one.loader for one in self._used}.values())
-        seen = gather_values(collective, self._judge(model, loaders, collective.num_workers))
-        problem = next((text for text, _ in seen if text is not None), None)
-        totals = [total for _, total in seen]
-        if problem is None and len(set(totals)) > 1:
-            problem = f"total must be the same on all workers, got {totals}"
-        if problem is None:
-            try:
-                self.balancer = Balancer(model, totals[0], **{"loss": "mean", **self._settings})
-            except InvalidSetting as error:
-                problem = str(error)
-        if problem is not None:
-            self._refuse(problem)
+        try:
+            total = self._agreed_total(lambda: self._check(model, loaders))
+            self.balancer = Balancer(model, total, **{"loss": "mean", **self._settings})
+        except EvenstepError as error:
+            self._refuse(str(error))
             return
-        self._model, self._used = weakref.ref(model), []
+        self._model = weakref.ref(model)
         self._replace(loaders[0])
-        if collective.worker == 0:
-            self._announce(model, totals[0], collective.num_workers)
+        if self.balancer.worker == 0:
+            self._announce(model)
         for one in found:
             self._adopt_outstanding(one, inputs)
 
-    def _judge(
-        self, model: DistributedDataParallel, loaders: list[DataLoader[Any]], num_workers: int
-    ) -> tuple[str | None, int]:
-        """Return why this worker cannot be balanced, or None, and the total.
+    def _check(
+        self, model: DistributedDataParallel, loaders: list[DataLoader[Any]]
+    ) -> dict[str, Any]:
+        check_trainer(loaders)
+        check_passes(model, len(self._models), len(loaders))
+        return self._check_loader(loaders[0])
 
-        It never raises: the other workers wait for the answer.
-        """
+    def _check_loader(self, loader: DataLoader[Any]) -> dict[str, Any]:
+        assert self._collective is not None
+        if self._weighs and "loss" not in self._settings:
+            check_verdicts(self._verdicts)
+        return check_loader(loader, self._collective.num_workers)
+
+    def _agreed_total(self, check: Callable[[], dict[str, Any]]) -> int:
+        """Return the total if no worker's check raises; otherwise, raise on all of them."""
+        assert self._collective is not None
+        self._close_losses()
+        problem, common = None, {}
         try:
-            check_trainer(loaders)
-            check_passes(model, len(self._models), len(loaders))
-            total = check_loader(loaders[0], num_workers)
-            if self._weighs and "loss" not in self._settings:
-                check_verdicts(self._verdicts)
+            common = check()
         except InvalidSetting as error:
-            return str(error), 0
+            problem = str(error)
         except Exception as error:
-            return f"the loop cannot be judged: {error!r}", 0
-        return None, total
+            # The other workers wait for an answer.
+            problem = f"the loop cannot be judged: {error!r}"
+        seen = gather_values(self._collective, [problem, common])
+        for text, _ in seen:
+            if text is not None:
+                raise InvalidSetting(text)
+        compare([theirs for _, theirs in seen])
+        return int(common["total"])
 
     @property
     def _weighs(self) -> bool:
@@ -270,13 +278,17 @@ class Watch:
     def _replace(self, loader: DataLoader[Any]) -> None:
         """Hand out batches of the balancer in place of this loader's, from its next one on."""
         assert self.balancer is not None
+        self._used = []
+        self._judged.add(loader)
         if self._weighs:
             self.balanced[loader] = self.balancer.loader(loader)
         else:
             self.observed.add(loader)
 
-    def _announce(self, model: DistributedDataParallel, total: int, num_workers: int) -> None:
+    def _announce(self, model: DistributedDataParallel) -> None:
+        assert self.balancer is not None
         done = "balanced" if self._weighs else "observes"
+        total, num_workers = self.balancer.total, self.balancer.num_workers
         _say(f"{done} 1 loader, total {total}, {num_workers} workers")
         if has_batch_norm(model):
             _say(
@@ -308,19 +320,25 @@ class Watch:
             if one.is_known or not one.recent:
                 one.is_fresh = False
                 continue
-            if one.of.has_trained and self._balances:
-                self._balance_further(one.loader)
+            if self._balances and one.loader not in self._judged:
+                self._balance_further(one)
             self._adopt_outstanding(one, inputs)
 
-    def _balance_further(self, loader: DataLoader[Any]) -> None:
+    def _balance_further(self, one: WatchedPass) -> None:
         """Balance a further loader that the script trains on, such as one made for each epoch."""
         assert self.balancer is not None
+        if not one.of.has_trained:
+            if self._used != [one]:
+                self._used, self._verdicts = [one], []
+                self._watch_losses()
+            return
+        self._judged.add(one.loader)
         try:
-            total = check_loader(loader, self.balancer.num_workers)
+            total = self._agreed_total(lambda: self._check_loader(one.loader))
         except InvalidSetting:
             return
         if total == self.balancer.total:
-            self._replace(loader)
+            self._replace(one.loader)
 
     def _end(self, balancer: Balancer) -> None:
         """Hand out stock batches again, from the next pass over a loader on."""
@@ -330,9 +348,14 @@ class Watch:
         self.balanced.clear()
         self.observed.clear()
 
+    def _watch_losses(self) -> None:
+        if self._losses is None:
+            self._losses = LossWatch(self._see)
+
     def _close_losses(self) -> None:
         if self._losses is not None:
             self._losses.close()
+            self._losses = None
 
     def _refuse(self, reason: str) -> None:
         """Leave the script alone, and say why."""
@@ -344,6 +367,7 @@ class Watch:
     def _stop_watching(self) -> None:
         self.is_over = True
         self._close_losses()
+        self._used = []
         for one in self._passes:
             one.recent.clear()
         while self._restores:

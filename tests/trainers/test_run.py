@@ -28,8 +28,8 @@ BALANCED_LOOPS = [
     "without_set_epoch", "left_early", "fetching_ahead", "fetching_two_ahead",
     "fetching_two_copies_ahead", "two_passes_on_copies_fetched_ahead", "skipping", "accumulating",
     "loader_of_each_epoch", "evaluation_with_gradients", "evaluation_first",
-    "evaluation_on_one_worker", "second_loader_of_other_size", "static_graph", "compiled",
-    "unshuffled", "loading_by_fork",
+    "evaluation_on_one_worker", "second_loader_of_other_size", "second_loader_with_a_sum",
+    "static_graph", "compiled", "unshuffled", "loading_by_fork",
 ]  # fmt: skip
 REFUSED_LOOPS = {
     "sum_of_losses": "a loss must be a mean over the samples of this worker, got a sum",

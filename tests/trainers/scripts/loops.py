@@ -255,6 +255,19 @@ def second_loader_of_other_size():
     return model
 
 
+def second_loader_with_a_sum():
+    """Alternates between two loaders of the same total; the loss of the second is a sum."""
+
+    def loss_of(scores, y):
+        return 0.05 * F.cross_entropy(scores, y, reduction="sum")
+
+    model, first, second = wrap(), loader_of(samples()), loader_of(samples(3, 64))
+    for _ in range(EPOCHS):
+        train(model, first, epochs=1)
+        train(model, second, loss_of, epochs=1)
+    return model
+
+
 def static_graph():
     return train(wrap(static_graph=True), loader_of(samples()))
 
