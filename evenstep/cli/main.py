@@ -5,6 +5,8 @@ A command is a module with a docstring, which ``--help`` shows, and two function
     add_arguments(parser)     adds its arguments
     run(args) -> int          runs it, and returns the exit code
 
+A command that passes arguments on to another program also has `parse(parser, argv) -> args`.
+
 Exit codes: 0 success, 1 a check failed, 2 the user's mistake (one line, no traceback), 130
 interrupted with Ctrl-C, 141 the reader of the output closed the pipe. Anything else is a bug and
 shows its traceback.
@@ -37,6 +39,9 @@ class Entry(NamedTuple):
 
 GROUPS: dict[str, dict[str, Entry]] = {
     "use": {
+        "run": Entry(
+            "evenstep.cli.run", "balance an unmodified PyTorch script, started by torchrun"
+        ),
         "demo": Entry(
             "evenstep.cli.demo", "train on unequal workers here, plain and balanced", "demo"
         ),
@@ -162,7 +167,8 @@ def _run_command(name: str, arguments: Sequence[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_arguments(command_parser)
-    return command.run(command_parser.parse_args(arguments))
+    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
+    return command.run(parse(command_parser, arguments))
 
 
 def _missing(error: ModuleNotFoundError, extra: str | None = None) -> str:

@@ -17,7 +17,7 @@ digests in their reports. Batches come from loaders, or from scripts that make t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,7 +41,7 @@ class HandedOut:
         self.iteration = iteration
         self.samples = samples
         """Samples of this worker, also borrowed ones."""
-        self.memory = {StorageWeakRef(storage) for storage in _storages(batch)}
+        self.memory = memory_of(batch)
         self.inputs: set[StorageWeakRef] = set()
         """The memory of inputs of earlier passes on this batch."""
 
@@ -49,7 +49,7 @@ class HandedOut:
         """Remember the inputs of a pass that have an entry per sample."""
         for tensor in tensors_in(inputs):
             if self.samples in tensor.shape[:2]:
-                self.inputs.update(StorageWeakRef(storage) for storage in _storages(tensor))
+                self.inputs |= memory_of(tensor)
 
 
 class Attribution:
@@ -146,7 +146,7 @@ class Attribution:
 
     def _by_memory(self, inputs: Any) -> Iteration | None:
         """Return the batch that the inputs belong to, if there is exactly one."""
-        memory = {StorageWeakRef(storage) for storage in _storages(inputs)}
+        memory = memory_of(inputs)
         for found in (
             [one for one in self._known if one.memory & memory],
             [one for one in self._known if one.inputs & memory],
@@ -191,11 +191,13 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield part
 
 
-def _storages(value: Any) -> Iterator[Any]:
-    """Yield the memory of all tensors in a value; sparse ones have none of the usual kind."""
-    for tensor in tensors_in(value):
-        if tensor.layout == torch.strided and not tensor.is_nested:
-            yield tensor.untyped_storage()
+def memory_of(value: Any) -> set[StorageWeakRef]:
+    """Return the memory of all tensors in a value; sparse ones have none of the usual kind."""
+    return {
+        StorageWeakRef(tensor.untyped_storage())
+        for tensor in tensors_in(value)
+        if tensor.layout == torch.strided and not tensor.is_nested
+    }
 
 
 def _parts(value: Any, depth: int = 4) -> Iterator[Any]:
@@ -250,6 +252,17 @@ def deal_samples(loop: Loop, attribution: Attribution, of: Pass, samples: Sample
     loop.has_batch(dealt.sizes, at)
     attribution.hand_out(iteration, len(mine), mine)
     return mine
+
+
+def adopt_batch(
+    loop: Loop, attribution: Attribution, of: Pass, samples: int, fetch: Callable[[], Any]
+) -> Any:
+    """Begin an iteration with a batch of a stock loader, of as many samples on all workers."""
+    iteration = loop.begin(of)
+    batch = fetch()
+    loop.has_batch(np.full(loop.num_workers, samples), (0, of.num_begun))
+    attribution.hand_out(iteration, samples, batch)
+    return batch
 
 
 def _picked(samples: Samples, indices: list[int]) -> Samples:

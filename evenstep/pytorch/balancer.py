@@ -7,7 +7,7 @@ every worker computes the same plan from the same reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
@@ -16,7 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.attribution import Attribution, Samples, begin_iteration, deal_samples
+from evenstep.pytorch.attribution import (
+    Attribution,
+    Samples,
+    adopt_batch,
+    begin_iteration,
+    deal_samples,
+)
 from evenstep.pytorch.checks import can_be_wrapped, check_parallelism, wrapper_of
 from evenstep.pytorch.compatibility import without_compiler
 from evenstep.pytorch.ddp_loop import make_ddp_loop
@@ -169,6 +175,18 @@ class Balancer(BalancerBase):
         workers; fewer at the end of an epoch. All workers must call it.
         """
         return deal_samples(self._loop, self._attribution, self._own_batches, samples)
+
+    def adopt(self, of: Pass, samples: int, fetch: Callable[[], Any]) -> Any:
+        """Begin an iteration with the batch that `fetch` gets from a stock loader, and return it.
+
+        It has the same number of samples on all workers, and its gradients the weight that plain
+        DDP gives them. `of` is the pass over that loader. All workers must call it.
+        """
+        return adopt_batch(self._loop, self._attribution, of, samples, fetch)
+
+    def spoil_time(self) -> None:
+        """Leave the time of the running iteration out of the reports: it was not all measured."""
+        self._loop.timer.spoil()
 
     def on(self, batch: Any) -> None:
         """Say that the next passes run on this batch, which came from a loader or from `deal`.

@@ -125,6 +125,19 @@ class BalancedLoader(ThroughEpochs):
         self._settle()
         self.epochs.set_epoch(epoch)
 
+    def go_to(self, epoch: int, position: int) -> None:
+        """Begin the next pass at this iteration of this epoch.
+
+        For a loader that continues an epoch of the stock loader that it replaces. Batches of the
+        last pass are given up if none was trained on, as after a look at one batch.
+        """
+        left = self._under_way
+        if left is not None and not left.passed.has_trained:
+            self._loop.forget(left.passed)
+        self._settle()
+        offset = min(position * self._loop.total, self.epochs.length)
+        self.epochs.go_to(epoch, position, offset)
+
     @property
     def sampler(self) -> BalancedLoader:
         """The loader itself, for loops that call `loader.sampler.set_epoch`."""
