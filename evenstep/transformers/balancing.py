@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+import transformers
 from numpy.typing import ArrayLike
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
@@ -95,12 +96,27 @@ class Balancing(TrainerCallback):  # type: ignore[misc]
             torch.save(saved, folder / STATE_FILE)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Average BatchNorm's statistics before an evaluation or a checkpoint."""
+        """Average BatchNorm's statistics before an evaluation or a checkpoint.
+
+        After the last update, average the losses that were not logged, too: the Trainer takes those
+        of worker 0 for the train loss, which may be of few samples here.
+        """
         if control.should_evaluate or control.should_save:
             self._average_buffers()
+        if control.should_training_stop and self.balancer is not None:
+            self._average_losses()
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self._average_buffers()
+
+    def _average_losses(self) -> None:
+        losses = getattr(self._trainer, "_tr_loss", None)
+        if losses is None:
+            raise InvalidSetting(
+                "a Trainer must keep the losses that were not logged in _tr_loss, got "
+                f"transformers {transformers.__version__} without it"
+            )
+        losses.copy_(self._gather(losses.reshape(1)).mean())
 
     def _average_buffers(self) -> None:
         if self.balancer is not None and has_batch_norm(self._model):

@@ -49,7 +49,7 @@ def kind_of(loss: torch.Tensor, num_items: Any, again: LossAt) -> Kind | None:
     if loss.requires_grad:
         (slope,) = torch.autograd.grad(loss, num_items, retain_graph=True, allow_unused=True)
     if slope is not None and float(slope):
-        falls = -float(slope * num_items) / float(loss.detach())
+        falls = -float(slope * num_items.detach()) / float(loss.detach())
     else:
         twice = float(again(2 * num_items.detach())) / float(again(num_items.detach()))
         falls = 2 * (1 - twice)

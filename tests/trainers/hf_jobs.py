@@ -6,16 +6,20 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import datasets
 import torch
-import torch.distributed as dist
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.trainers import WordLevelTrainer
 from torch.utils.data import Dataset
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
     Trainer,
-    TrainerCallback,
     TrainingArguments,
 )
 
@@ -124,6 +128,56 @@ def train(
         settings: Any = {"policy": cycle(*TABLE), "summary": False, "warm_up": 0}
         trainer = balance(trainer, **settings, **(options or {}))
     return finish(trainer, made, collator, resume)
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Train a tokenizer of whole words on the spot."""
+    made = Tokenizer(WordLevel({"<pad>": 0, "<eos>": 1, "<unk>": 2}, unk_token="<unk>"))
+    made.pre_tokenizer = Whitespace()
+    words = [f"w{number}" for number in range(VOCABULARY - 3)]
+    specials = ["<pad>", "<eos>", "<unk>"]
+    made.train_from_iterator([" ".join(words)], WordLevelTrainer(special_tokens=specials))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+    )
+
+
+def fine_tune(
+    folder: str, is_balanced: bool, options: dict[str, Any] | None = None, **given: Any
+) -> Outcome:
+    """Train with SFTTrainer, on prompts with completions of unequal lengths."""
+    from trl import SFTConfig, SFTTrainer
+
+    random = torch.Generator().manual_seed(3)
+    lengths = torch.randint(2, 12, (SAMPLES, 2), generator=random).tolist()
+
+    def words(count: int) -> str:
+        chosen = torch.randint(0, VOCABULARY - 3, (count,), generator=random).tolist()
+        return " ".join(f"w{number}" for number in chosen)
+
+    rows = [{"prompt": words(a), "completion": words(b)} for a, b in lengths]
+    model = language_model()
+    settings: Any = arguments(Path(folder), **given) | {"remove_unused_columns": True}
+    trainer = SFTTrainer(
+        model,
+        SFTConfig(**settings, max_length=30, bf16=False),
+        train_dataset=datasets.Dataset.from_list(rows),
+        processing_class=tokenizer(),
+    )
+    if is_balanced:
+        balance(trainer, policy=cycle(*TABLE), summary=False, warm_up=0, **(options or {}))
+    return finish(trainer, model, Collator(), None)
+
+
+def both_fine_tuned(folder: str, **given: Any) -> tuple[Outcome, Outcome]:
+    import os
+    from unittest import mock
+    real = torch.float32
+    if os.environ.get("PATCHF"):
+        mock.patch.object(torch.Tensor, "float", torch.Tensor.double).start()
+        mock.patch.object(torch, "float32", torch.float64).start()
+    stock = fine_tune(f"{folder}/stock", False, **given)
+    return stock, fine_tune(f"{folder}/balanced", True, **given)
 
 
 def finish(trainer: Any, model: Any, collator: Any, resume: Any) -> Outcome:
