@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -44,8 +46,10 @@ def balance(
     _check_trainer(trainer)
     check_loss(loss)
     _check_options(options)
-    if trainer.accelerator.num_processes > 1:
-        _check_parallelism(trainer)
+    if trainer.accelerator.num_processes == 1:
+        _warn_of_separate_workers()
+    else:
+        check_parallelism(trainer)
         kind = type(trainer)
         trainer.__class__ = type(f"Balanced{kind.__name__}", (BalancedTrainer, kind), {})
         trainer.evenstep = Balancing(trainer, loss, counts, options)
@@ -151,7 +155,18 @@ def _check_options(options: Options) -> None:
             )
 
 
-def _check_parallelism(trainer: Any) -> None:
+def _warn_of_separate_workers() -> None:
+    """Warn if there are several workers of which each trains alone."""
+    num_started = int(os.environ.get("WORLD_SIZE", "1"))
+    if num_started > 1:
+        warnings.warn(
+            f"{num_started} workers were started, but the Trainer of each trains alone, as a stock "
+            "one does without a GPU: TrainingArguments(use_cpu=True) makes them train together",
+            stacklevel=3,
+        )
+
+
+def check_parallelism(trainer: Any) -> None:
     """Raise InvalidSetting unless every worker has the whole model, in DDP."""
     kinds = {
         "FSDP": trainer.is_fsdp_enabled,

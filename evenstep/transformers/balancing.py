@@ -48,21 +48,24 @@ class Balancing(TrainerCallback):  # type: ignore[misc]
         self._saved: Mapping[str, Any] = {}
         self._kinds: dict[bool, Kind] = {}
         """The kinds of losses with and without a number of items."""
+        self._check = MeanCheck(trainer.label_names, trainer.model)
         self._gather = trainer.accelerator.gather
         trainer.accelerator.gather = self._gather_unmeasured
 
     # The loader, and checkpoints
 
     def resume(self, checkpoint: Any) -> None:
-        """Read the state of a checkpoint: a folder, or True for the last one."""
-        self._saved = {}
-        if checkpoint is True:
-            checkpoint = get_last_checkpoint(self._trainer.args.output_dir)
-        if checkpoint:
-            file = Path(checkpoint, STATE_FILE)
-            # A stock Trainer wrote the others; they have all that is needed to go on.
-            if file.exists():
-                self._saved = torch.load(file, weights_only=True)
+        """Read the state of a checkpoint: a folder, or True for the last one.
+
+        A checkpoint of a stock Trainer has none, and is enough to continue with even sizes. All
+        workers must call it, and use what worker 0 reads: others may not see its files.
+        """
+        args = self._trainer.args
+        folder = get_last_checkpoint(args.output_dir) if checkpoint is True else checkpoint
+        file = Path(folder or "", STATE_FILE)
+        read = [torch.load(file, weights_only=True) if folder and file.exists() else {}]
+        dist.broadcast_object_list(read, device=args.device)
+        self._saved = read[0]
 
     def make_loader(self, stock: Any) -> TrainLoader:
         """Return the loader of a training, in place of the stock one."""

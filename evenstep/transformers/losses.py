@@ -21,8 +21,8 @@ Kind = Literal["mean", "sum", "global"]
 LossAt = Callable[[Any], torch.Tensor]
 """From a number of items to the loss of the running batch with it."""
 
-_TOLERANCE = 1e-4
-"""The relative error of a derivative in float32; less exact losses have that of their type."""
+_TOLERANCE = 32
+"""The relative error of a derivative, in units of the least exact type that it comes from."""
 _MOST_ASKED = 8
 """Passes in which the graph of a mean is asked whether it is a sum."""
 
@@ -53,7 +53,7 @@ def kind_of(loss: torch.Tensor, num_items: Any, again: LossAt) -> Kind | None:
     else:
         twice = float(again(2 * num_items.detach())) / float(again(num_items.detach()))
         falls = 2 * (1 - twice)
-    tolerance = max(_TOLERANCE, 2 * torch.finfo(loss.dtype).eps)
+    tolerance = _TOLERANCE * max(torch.finfo(one.dtype).eps for one in (loss, num_items))
     if abs(falls - 1) <= tolerance:
         return "global"
     if abs(falls) <= tolerance:
