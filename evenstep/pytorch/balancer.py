@@ -111,6 +111,14 @@ class Balancer(BalancerBase):
         """The smallest batch size that a plan may give to a worker."""
         return self._loop.minimum
 
+    @property
+    def gradient_weight(self) -> float:
+        """The factor ``n x_i / X`` of the current batch, before a plain mean over the workers.
+
+        For trainers that weigh losses themselves, with ``loss="global"``; 0 for borrowed samples.
+        """
+        return self._loop.num_workers * self._loop.weight
+
     @overload
     def loader(  # type: ignore[overload-overlap]
         self, dataset: IterableDataset[Any], **options: Unpack[LoaderOptions]
