@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers.logger import Logger
 from torch import nn
 from torch.nn import functional as F
@@ -94,7 +95,15 @@ class Pair(pl.LightningModule):  # type: ignore[misc]
         ]
 
 
-MODULES = {"classifier": Classifier, "pair": Pair}
+class Estimating(Classifier):
+    """Asks for the number of updates before there are optimizers, as a schedule does."""
+
+    def configure_optimizers(self) -> Any:
+        rate = 1 / self.trainer.estimated_stepping_batches
+        return torch.optim.SGD(self.parameters(), lr=rate)
+
+
+MODULES = {"classifier": Classifier, "pair": Pair, "estimating": Estimating}
 
 
 def samples(count: int = SAMPLES) -> TensorDataset:
@@ -132,7 +141,7 @@ def fit(
     module_options: dict[str, Any] | None = None,
     loader: dict[str, Any] | None = None,
     ckpt_path: str | None = None,
-    callbacks: list[Any] | None = None,
+    checkpoint: dict[str, Any] | None = None,
     settings: dict[str, Any] | None = None,
     **trainer: Any,
 ) -> Outcome:
@@ -141,11 +150,12 @@ def fit(
     torch.manual_seed(0)
     logger = Memory()
     model = MODULES[module](**(module_options or {}))
-    callbacks = [*(callbacks or []), *([callback(**(settings or {}))] if balanced else [])]
+    callbacks = [] if checkpoint is None else [ModelCheckpoint(**checkpoint)]
+    callbacks += [callback(**(settings or {}))] if balanced else []
     given: dict[str, Any] = {
         "max_epochs": 2, "strategy": "ddp", "accelerator": "cpu", "devices": NUM_WORKERS,
         "logger": logger, "log_every_n_steps": 1, "enable_progress_bar": False,
-        "enable_model_summary": False, "enable_checkpointing": False,
+        "enable_model_summary": False, "enable_checkpointing": checkpoint is not None,
     }  # fmt: skip
     made = pl.Trainer(callbacks=callbacks, **(given | trainer))
     val = DataLoader(samples(20), 5) if hasattr(model, "validation_step") else None
