@@ -3,8 +3,8 @@
 from evenstep.lightning import EvenstepCallback
 trainer = Trainer(strategy="ddp", callbacks=[EvenstepCallback()])
 
-The LightningModule and its data stay as they are. Works with `lightning.pytorch` and with
-`pytorch_lightning`: whichever of the two the script has imported.
+The LightningModule and its data stay as they are. The Trainer may be that of `lightning.pytorch` or
+of `pytorch_lightning`.
 """
 
 from evenstep.lightning.callback import EvenstepCallback

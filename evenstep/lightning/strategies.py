@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from evenstep.errors import InvalidSetting
-from evenstep.lightning.package import NAME, pl
+from evenstep.lightning.package import package_of
 
 SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 """Strategies in which workers wait for each other layer by layer, or share one batch."""
@@ -17,20 +17,15 @@ def can_balance(trainer: Any) -> bool:
 
     Raises InvalidSetting where models are divided between the workers.
     """
-    if not isinstance(trainer, pl.Trainer):
-        raise InvalidSetting(
-            f"the Trainer must be that of {NAME}, which the callback is made for, got one of "
-            f"{type(trainer).__module__}: import it before evenstep.lightning"
-        )
-    strategy = trainer.strategy
+    strategy, known = trainer.strategy, package_of(trainer).strategies
     # Some are subclasses of DDPStrategy.
-    if any(isinstance(strategy, getattr(pl.strategies, name, ())) for name in SHARDED):
+    if any(isinstance(strategy, getattr(known, name, ())) for name in SHARDED):
         raise InvalidSetting(
             f"the strategy must be DDP, with a whole model on every worker, got "
             f"{type(strategy).__name__}: a model with fully_shard goes into a ShardedBalancer, in "
             "a loop of your own"
         )
-    if isinstance(strategy, pl.strategies.DDPStrategy) and trainer.world_size > 1:
+    if isinstance(strategy, known.DDPStrategy) and trainer.world_size > 1:
         return True
     warnings.warn(
         "Evenstep balances DDP on several workers and leaves this training as it is: "

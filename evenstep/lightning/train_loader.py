@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from evenstep.errors import InvalidSetting
-from evenstep.lightning.package import from_fabric
+from evenstep.lightning.package import fabric_of
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.loader_options import LoaderOptions
 
@@ -35,9 +35,9 @@ def total_of(loader: Any, num_workers: int) -> int:
     return loader.batch_size * num_workers
 
 
-def make_train_loader(balancer: Balancer, loader: Any, options: LoaderOptions) -> Any:
-    """Return the loader of a balancer, in place of this one."""
-    options = {**_workers_options(loader, balancer.worker), **options}
+def make_train_loader(balancer: Balancer, trainer: Any, loader: Any, options: LoaderOptions) -> Any:
+    """Return the loader of a balancer, in place of this one of a Trainer."""
+    options = {**_options_of_processes(trainer, loader), **options}
     sampler = loader.sampler
     if isinstance(loader.dataset, IterableDataset):
         return balancer.loader(loader, **options)
@@ -47,16 +47,17 @@ def make_train_loader(balancer: Balancer, loader: Any, options: LoaderOptions) -
             f"False, got a {type(sampler).__name__}, with which every worker goes through the "
             "whole data set"
         )
-    if isinstance(sampler, from_fabric("utilities.distributed").DistributedSamplerWrapper):
+    wrapper = fabric_of(trainer, "utilities.distributed").DistributedSamplerWrapper
+    if isinstance(sampler, wrapper):
         return _with_wrapped_sampler(balancer, loader, sampler, options)
     return balancer.loader(loader, **options)
 
 
-def _workers_options(loader: Any, worker: int) -> LoaderOptions:
+def _options_of_processes(trainer: Any, loader: Any) -> LoaderOptions:
     """Return how loading processes are seeded, after `seed_everything(..., workers=True)`."""
     if int(os.environ.get("PL_SEED_WORKERS", "0")) and loader.worker_init_fn is None:
-        seed = from_fabric("utilities.seed").pl_worker_init_function
-        return {"worker_init_fn": partial(seed, rank=worker)}
+        seed = fabric_of(trainer, "utilities.seed").pl_worker_init_function
+        return {"worker_init_fn": partial(seed, rank=trainer.global_rank)}
     return {}
 
 
@@ -64,11 +65,13 @@ def _with_wrapped_sampler(
     balancer: Balancer, loader: Any, sampler: Any, options: LoaderOptions
 ) -> Any:
     """Return a loader in the order of a sampler of the user's own, which Lightning has wrapped."""
-    of_sampler: LoaderOptions = {
-        "sampler": WholeOrder(sampler), "seed": sampler.seed,
+    in_order: LoaderOptions = {
+        "sampler": WholeOrder(sampler),
+        "seed": sampler.seed,
         "pad": "truncate" if sampler.drop_last else True,
-    }  # fmt: skip
-    made: Any = balancer.loader(loader, **{**of_sampler, **options})
+        **options,
+    }
+    made: Any = balancer.loader(loader, **in_order)
     # Where Lightning looks for a sampler to set the epoch on, in addition to `loader.sampler`.
     made.batch_sampler = loader.batch_sampler
     return made

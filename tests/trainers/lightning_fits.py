@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from evenstep.lightning import EvenstepCallback
 from tests.pytorch.setup import data, net, parameters
-from tests.trainers.comparing import NUM_WORKERS, TABLE, TOTAL
+from tests.trainers.comparing import NUM_WORKERS, SECONDS_PER_SAMPLE, TABLE, TOTAL, Slow
 from tests.training.cycle import cycle
 
 SAMPLES = 149
@@ -103,7 +103,15 @@ class Estimating(Classifier):
         return torch.optim.SGD(self.parameters(), lr=rate)
 
 
-MODULES = {"classifier": Classifier, "pair": Pair, "estimating": Estimating}
+class Unequal(Classifier):
+    """Takes longer on one worker than on the other."""
+
+    def __init__(self) -> None:
+        worker = torch.distributed.get_rank()
+        super().__init__(Slow(net(torch.float64), SECONDS_PER_SAMPLE[worker]))
+
+
+MODULES = {"classifier": Classifier, "pair": Pair, "estimating": Estimating, "unequal": Unequal}
 
 
 def samples(count: int = SAMPLES) -> TensorDataset:
