@@ -19,15 +19,22 @@ from evenstep.pytorch import Balancer
 
 
 class BatchValues:
-    """Reduces the values of a batch, in place of the strategy's methods."""
+    """Reduces the values of a batch, in place of the strategy's methods.
 
-    def __init__(self, trainer: Any, pl_module: Any) -> None:
+    One for all fits of a Trainer, which keeps the method that a value was reduced by, and refuses
+    another one for the same value.
+    """
+
+    def __init__(self) -> None:
+        self._balancer: Balancer | None = None
+        self._has_warned = False
+
+    def attach(self, trainer: Any, pl_module: Any) -> None:
+        """Remember the methods to replace."""
         self._trainer = trainer
         strategy = trainer.strategy
         self._stock_reduce, self._stock_all_gather = strategy.reduce, strategy.all_gather
         self._stock_log = pl_module.log
-        self._balancer: Balancer | None = None
-        self._has_warned = False
 
     def begin(self, balancer: Balancer) -> None:
         """Take what is reduced from now on as values of a batch."""

@@ -46,7 +46,7 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
         self._options = options
         self._balancer: Balancer | None = None
         self._loader: Any = None
-        self._values: BatchValues | None = None
+        self._values = BatchValues()
         self._to_restore: Mapping[str, Any] = {}
         """The state of a checkpoint, until there are a balancer and a loader."""
         self._is_positioned = False
@@ -69,7 +69,8 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
         trainer.callbacks.remove(self)
         trainer.callbacks.insert(0, self)
         self._undo = ExitStack()
-        self._values = values = BatchValues(trainer, pl_module)
+        values = self._values
+        values.attach(trainer, pl_module)
         strategy = trainer.strategy
         process, state_dict = strategy.process_dataloader, strategy.lightning_module_state_dict
 
@@ -98,14 +99,13 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
     def on_train_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._values is not None:
-            self._values.begin(self.balancer)
+        if self._balancer is not None:
+            self._values.begin(self._balancer)
             self._has_new_buffers = True
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._values is not None:
-            self._values.end()
-            self._average_buffers()
+        self._values.end()
+        self._average_buffers()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._average_buffers()
@@ -194,5 +194,6 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
             self._undo.close()
         if self._balancer is not None:
             self._balancer.close()
-        self._undo = self._values = self._balancer = self._loader = None
+        self._values.end()
+        self._undo = self._balancer = self._loader = None
         self._has_new_buffers = self._is_positioned = False
