@@ -247,6 +247,11 @@ class Balancer(BalancerBase):
         """
         self._gradients.average_buffers()
 
+    def close(self) -> None:
+        """Stop background work, print the summary, and leave the model inside DDP as it was."""
+        self._gradients.detach()
+        super().close()
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a checkpoint, also one of another number of workers.
 

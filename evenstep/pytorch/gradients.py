@@ -88,7 +88,9 @@ class Gradients:
         self._extra_models = ExtraModels(model, self._exchange, loop.timer, inflight)
         stop_broadcasting(model)
         self._observe(model)
-        model.module.register_forward_pre_hook(torch.compiler.disable(self._on_forward))
+        self._inner_hook = model.module.register_forward_pre_hook(
+            torch.compiler.disable(self._on_forward)
+        )
         if loop.settings.mode == "balanced":
             mark_batches(model, lambda: loop.samples)
         register(model, self._exchange)
@@ -151,6 +153,10 @@ class Gradients:
         with self._loop.away():
             for model in (self._model, *self._extra_models.models):
                 average_buffers(model.module, weight, model.process_group, self._inflight)
+
+    def detach(self) -> None:
+        """Leave the model inside DDP as it was, as it may outlive DDP and be pickled."""
+        self._inner_hook.remove()
 
     def restart(self, cap: int | None) -> None:
         """Begin again after a checkpoint, with its cap of this worker, if there is one."""

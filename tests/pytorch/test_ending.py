@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import gc
+import pickle
 import threading
 import time
 import weakref
@@ -100,6 +101,23 @@ def build_and_drop():
 @pytest.mark.distributed
 def test_model_and_balancer_leave_memory_once_dropped(workers):
     assert workers.run(build_and_drop) == [[True, True]] * 2
+
+
+def close_and_pickle():
+    """Train a model, and pickle the module inside DDP after the balancer was closed."""
+    model = DistributedDataParallel(net(torch.float64))
+    balancer = Balancer(model, 16, summary=False)
+    for samples, labels in balancer.loader(data(32, torch.float64)):
+        F.cross_entropy(model(samples), labels).backward()
+    balancer.close()
+    before = sum(parameter.sum() for parameter in model.module.parameters())
+    pickled = pickle.loads(pickle.dumps(model.module))
+    return bool(sum(parameter.sum() for parameter in pickled.parameters()) == before)
+
+
+@pytest.mark.distributed
+def test_module_inside_ddp_can_be_pickled_after_the_balancer_is_closed(workers):
+    assert workers.run(close_and_pickle) == [True, True]
 
 
 def drop_only_the_balancer():
