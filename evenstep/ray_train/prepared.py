@@ -32,25 +32,24 @@ def prepare(
 
     In place of `ray.train.torch.prepare_model` and `prepare_data_loader`; what Ray has prepared
     already is taken as it is. Iteration k processes the samples that it would with Ray's loader.
-    `loader` is a DataLoader, whose batch size times the number of workers is the total; a data set
-    or a stream takes `total`. The other options are those of `Balancer` and of `Balancer.loader`.
+    `loader` is a DataLoader, whose batch size times the number of workers is the total; a data set,
+    a stream, or what `ray.train.get_dataset_shard` returns takes `total`. The other options are
+    those of `Balancer` and of `Balancer.loader`.
     All workers must call it, inside of `train_loop_per_worker`.
     """
     of_ray = _ray_train_torch()
     _check_worker()
     _check_straggler(options.get("straggler", "advise"))
+    source, total = _source_of(loader, of_ray), _total(loader, total)
     of_loader = {name: options.pop(name) for name in sorted(_OF_LOADER & set(options))}
     figures = Figures()
-    wrapped = _prepared_model(model, of_ray)
     options["log"] = [*_outputs(options.get("log")), figures]
-    balancer = Balancer(wrapped, _total(loader, total), **options)
-    if isinstance(loader, DataLoader):
-        # Its order is what Ray's loader has; batches are moved here, one by one and not ahead.
-        loader = of_ray.prepare_data_loader(loader, move_to_device=False)
+    wrapped = _prepared_model(model, of_ray)
+    balancer = Balancer(wrapped, total, **options)
     device = of_ray.get_device() if move_to_device else None
-    sampler = getattr(loader, "sampler", None)
+    made = balancer.loader(source, **of_loader)
     return wrapped, PreparedLoader(
-        balancer, balancer.loader(loader, **of_loader), sampler, device, figures
+        balancer, made, getattr(source, "sampler", None), device, figures
     )
 
 
@@ -186,6 +185,21 @@ def _prepared_model(model: Any, of_ray: Any) -> DistributedDataParallel:
             model = DistributedDataParallel(model)
     wrapped: DistributedDataParallel = model
     return wrapped
+
+
+def _source_of(loader: Any, of_ray: Any) -> Any:
+    """Return what the samples come from: a DataLoader with Ray's order, or rows of Ray Data."""
+    if isinstance(loader, DataLoader):
+        # Batches are moved to the device later, one by one: Ray's loader would fetch them ahead.
+        return of_ray.prepare_data_loader(loader, move_to_device=False)
+    if not type(loader).__module__.startswith("ray.data"):
+        return loader
+    if not hasattr(loader, "iter_rows"):
+        raise InvalidSetting(
+            "data of Ray Data must be what ray.train.get_dataset_shard returns, as its rows are "
+            f"put into batches of planned sizes, got an iterator over it ({type(loader).__name__})"
+        )
+    return loader.iter_rows()
 
 
 def _total(loader: Any, given: int | None) -> int:

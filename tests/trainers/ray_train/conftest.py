@@ -7,12 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+FOREIGN = "ignore::DeprecationWarning:ray.data.context"
+"""Ray Data warns of its own default settings."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = importlib.util.find_spec("ray") is None
     for item in items:
         if "tests/trainers/ray_train/" in item.path.as_posix():
             item.add_marker("ray")
+            item.add_marker(pytest.mark.filterwarnings(FOREIGN))
             if missing:
                 item.add_marker(
                     pytest.mark.skip(reason="ray is not installed: scripts/install ray")

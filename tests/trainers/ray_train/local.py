@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +37,7 @@ def fit(
     max_failures: int = 0,
     datasets: Mapping[str, Any] | None = None,
     num_workers: int = NUM_WORKERS,
+    dataset_config: Any = None,
     **config: Any,
 ) -> Any:
     """Run a training function on all workers, with this folder in its config."""
@@ -55,11 +55,9 @@ def fit(
             failure_config=FailureConfig(max_failures=max_failures),
         ),
         datasets=datasets,
+        dataset_config=dataset_config,
     )
-    with warnings.catch_warnings():
-        # Ray Data warns of its own settings, which nobody has made here.
-        warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"ray\.data\.context")
-        return trainer.fit()
+    return trainer.fit()
 
 
 def save(folder: str, name: str, value: Any) -> None:

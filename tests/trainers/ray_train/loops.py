@@ -31,11 +31,11 @@ CHANGING: dict[str, Any] = {"policy": cycle(*TABLE), "summary": False, "warm_up"
 class Numbered(Dataset[dict[str, Any]]):
     """Samples that say which they are."""
 
-    def __init__(self) -> None:
-        self.x, self.y = data(SAMPLES, torch.float64).tensors
+    def __init__(self, count: int = SAMPLES) -> None:
+        self.x, self.y = data(count, torch.float64).tensors
 
     def __len__(self) -> int:
-        return SAMPLES
+        return len(self.y)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         return {"x": self.x[index], "labels": (self.y[index], index)}
@@ -64,6 +64,7 @@ def compare(config: dict[str, Any]) -> None:
         )
     save(config["folder"], "prepared", train(*prepared_by_ray()))
     save(config["folder"], "errors", errors())
+    save(config["folder"], "state", leave_early())
 
 
 def stock(loader: DataLoader[Any]) -> tuple[Any, Any]:
@@ -93,6 +94,38 @@ def train(model: Any, loader: Any, sets_epoch: bool = True) -> dict[str, Any]:
             loader.sampler.set_epoch(epoch)
         samples += [step(model, optimizer, batch) for batch in loader]
     return {"parameters": parameters(model), "samples": samples}
+
+
+def leave_early() -> dict[str, Any]:
+    """Train for one epoch and a part of the next one, and return a checkpoint."""
+    model, loader = balanced(DataLoader(Numbered(), TOTAL // NUM_WORKERS, **CASES["drop_last"]))
+    optimizer = optimizer_of(model)
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)
+        for iteration, batch in enumerate(loader):
+            step(model, optimizer, batch)
+            if (epoch, iteration) == (1, 3):
+                break
+    return {
+        "model": model.state_dict(), "optimizer": optimizer.state_dict(),
+        "loader": loader.state_dict(),
+    }  # fmt: skip
+
+
+def continue_alone(config: dict[str, Any]) -> None:
+    """Continue the checkpoint of two workers on one, with the same total."""
+    model, loader = prepare(
+        net(torch.float64), DataLoader(Numbered(), TOTAL, **CASES["drop_last"]), summary=False
+    )
+    optimizer, state = optimizer_of(model), config["state"]
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    loader.load_state_dict(state["loader"])
+    samples: list[list[int]] = []
+    for epoch in range(1, EPOCHS):
+        loader.sampler.set_epoch(epoch)
+        samples += [step(model, optimizer, batch) for batch in loader]
+    save(config["folder"], "alone", {"parameters": parameters(model), "samples": samples})
 
 
 def optimizer_of(model: Any) -> torch.optim.Optimizer:

@@ -61,6 +61,19 @@ def test_settings_that_cannot_be_right_raise(compared):
         assert errors["unknown"].endswith("got 'polcy'")
 
 
+def test_one_worker_continues_the_training_of_two(compared, tmp_path):
+    from tests.trainers.ray_train.loops import continue_alone
+
+    [state, _] = compared("state")
+    fit(continue_alone, tmp_path, num_workers=1, state=state)
+    [alone] = load(tmp_path, "alone", num_workers=1)
+    stock = compared("drop_last-stock")
+    assert_same(alone["parameters"], stock[0]["parameters"])
+    # Nine iterations of the first epoch, and four of the second one, were those of two workers.
+    expected = [joined(*both) for both in samples_of(stock)[13:]]
+    assert [sorted(samples) for samples in alone["samples"]] == expected
+
+
 def samples_of(workers: list[Any]) -> list[tuple[list[int], ...]]:
     """Return the samples of both workers in each iteration."""
     return list(zip(*(worker["samples"] for worker in workers), strict=True))
