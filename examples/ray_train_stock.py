@@ -6,6 +6,7 @@ Start it with python; --storage is where checkpoints go, on a cluster a place th
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import ray.train
 import ray.train.torch
@@ -18,7 +19,7 @@ from torch.utils import data
 EPOCHS = 5
 
 
-def train_loop_per_worker():
+def train_loop_per_worker() -> None:
     torch.manual_seed(0)
     digits = load_digits()
     images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16
@@ -34,9 +35,9 @@ def train_loop_per_worker():
         nn.Flatten(),
         nn.Linear(32 * 4 * 4, 10),
     )
-    loader = data.DataLoader(train, batch_size=32, shuffle=True)
+    batches = data.DataLoader(train, batch_size=32, shuffle=True)
     model = ray.train.torch.prepare_model(net)
-    loader = ray.train.torch.prepare_data_loader(loader)
+    loader = ray.train.torch.prepare_data_loader(batches)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     start = 0
@@ -63,14 +64,14 @@ def train_loop_per_worker():
         report(metrics, state)
 
 
-def accuracy(net, test):
+def accuracy(net: nn.Module, test: data.Dataset[Any]) -> float:
     with torch.no_grad():
-        x, y = next(iter(data.DataLoader(test, batch_size=len(test))))
+        x, y = next(iter(data.DataLoader(test, batch_size=1000)))
         device = ray.train.torch.get_device()
-        return (net(x.to(device)).argmax(dim=1).cpu() == y).float().mean().item()
+        return float((net(x.to(device)).argmax(dim=1).cpu() == y).float().mean())
 
 
-def report(metrics, state):
+def report(metrics: dict[str, Any], state: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         checkpoint = None
         if ray.train.get_context().get_world_rank() == 0:

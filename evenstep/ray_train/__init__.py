@@ -8,7 +8,6 @@
 `loader.figures()` goes into `ray.train.report`, `loader.state_dict()` into a checkpoint.
 """
 
-from evenstep.ray_train.figures import Figures
 from evenstep.ray_train.prepared import PreparedLoader, prepare
 
-__all__ = ["Figures", "PreparedLoader", "prepare"]
+__all__ = ["PreparedLoader", "prepare"]

@@ -17,7 +17,7 @@ from evenstep.pytorch import Balancer
 from evenstep.pytorch.checks import can_be_wrapped
 from evenstep.pytorch.compatibility import without_compiler
 from evenstep.pytorch.loader_options import LoaderOptions
-from evenstep.ray_train.figures import Figures
+from evenstep.runlog.loggers import Means
 
 
 def prepare(
@@ -42,7 +42,7 @@ def prepare(
     _check_straggler(options.get("straggler", "advise"))
     source, total = _source_of(loader, of_ray), _total(loader, total)
     of_loader = {name: options.pop(name) for name in sorted(_OF_LOADER & set(options))}
-    figures = Figures()
+    figures = Means()
     options["log"] = [*_outputs(options.get("log")), figures]
     wrapped = _prepared_model(model, of_ray)
     balancer = Balancer(wrapped, total, **options)
@@ -62,7 +62,7 @@ class PreparedLoader:
         loader: Any,
         sampler: Any,
         device: torch.device | None,
-        figures: Figures,
+        figures: Means,
     ) -> None:
         self.balancer = balancer
         self.dataset = loader.dataset

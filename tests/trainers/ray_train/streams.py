@@ -32,9 +32,17 @@ def dataset() -> Any:
 
 
 def read_rows(config: dict[str, Any]) -> None:
-    """Train on the rows that Ray deals to each worker; save the rows of each iteration."""
+    """Train on a dataset in all the ways that there are; save the rows of each iteration."""
     shard = ray.train.get_dataset_shard("train")
-    model, loader = prepare(net(torch.float64), shard, total=TOTAL, **CHANGING)
+    save(config["folder"], "errors", error_of(shard.iter_torch_batches(), {"total": TOTAL}))
+    save(config["folder"], "rows", train(shard))
+    save(config["folder"], "first", train(shard, stop="first"))
+    save(config["folder"], "dealt", deal_rows())
+
+
+def train(shard: Any, **options: Any) -> tuple[list[list[list[int]]], torch.Tensor]:
+    """Train on the rows that Ray deals to each worker."""
+    model, loader = prepare(net(torch.float64), shard, total=TOTAL, **options, **CHANGING)
     optimizer, epochs = optimizer_of(model), []
     for _ in range(EPOCHS):
         rows = []
@@ -45,9 +53,7 @@ def read_rows(config: dict[str, Any]) -> None:
             weightless = loader.balancer._loop.share.samples == 0
             rows.append([] if weightless else batch["index"].tolist())
         epochs.append(rows)
-    save(config["folder"], "rows", (epochs, parameters(model)))
-    save(config["folder"], "errors", error_of(shard.iter_torch_batches(), {"total": TOTAL}))
-    save(config["folder"], "dealt", deal_rows())
+    return epochs, parameters(model)
 
 
 def deal_rows() -> torch.Tensor:

@@ -6,6 +6,7 @@ import difflib
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,6 +51,6 @@ def test_example_learns_to_read_digits_as_its_stock_form_does(
         torch.testing.assert_close(balanced["model"][name], expected, rtol=1e-2, atol=1e-4)
 
 
-def newest_state(storage: Path) -> dict:
+def newest_state(storage: Path) -> Any:
     newest = max(storage.glob("*/checkpoint_*/state.pt"), key=lambda path: path.stat().st_mtime)
     return torch.load(newest, weights_only=False)
