@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.utils.data import DataLoader
 
+from evenstep.errors import InvalidSetting
+from evenstep.ray_train import prepare
+from tests.pytorch.setup import net
 from tests.trainers.comparing import TABLE, assert_same
 from tests.trainers.ray_train.local import fit, load
 
@@ -72,6 +76,13 @@ def test_one_worker_continues_the_training_of_two(compared, tmp_path):
     # Nine iterations of the first epoch, and four of the second one, were those of two workers.
     expected = [joined(*both) for both in samples_of(stock)[13:]]
     assert [sorted(samples) for samples in alone["samples"]] == expected
+
+
+def test_prepare_takes_a_worker_of_ray_train():
+    from tests.trainers.ray_train.loops import Numbered
+
+    with pytest.raises(InvalidSetting, match=r"inside of train_loop_per_worker .*, got none$"):
+        prepare(net(), DataLoader(Numbered(), 8))
 
 
 def samples_of(workers: list[Any]) -> list[tuple[list[int], ...]]:
