@@ -5,11 +5,14 @@ Each wraps an object that the user already has, so that nothing else has to be i
     TensorBoard(SummaryWriter())     torch.utils.tensorboard, or anything with add_scalar
     WeightsAndBiases(wandb.init())   a run, or anything with log
     MLflow(mlflow)                   the module, a client's run, or anything with log_metrics
+
+`Means()` writes nothing: it holds the figures for a trainer that reports by itself.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -105,6 +108,41 @@ class MLflow:
 
     def close(self) -> None:
         pass
+
+
+class Means:
+    """Holds the mean of each figure over the iterations since the last call of `take`."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+
+    def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
+        for name, value in scalars_of(row, workers).items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] += 1
+
+    def close(self) -> None:
+        pass
+
+    def take(self) -> dict[str, float]:
+        """Return the means, and begin again.
+
+        >>> means = Means()
+        >>> for times in ([0.1, 0.4], [0.3, 0.2]):
+        ...     row = IterationRow(0, plan=0, start=0.0, batch_sizes=[8, 24], times=times)
+        ...     means.iteration(row, ["a", "b"])
+        >>> taken = means.take()
+        >>> taken["evenstep/iteration_time"], taken["evenstep/batch_size/b"]
+        (0.35, 24.0)
+        >>> means.take()
+        {}
+        """
+        means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        # A number that counts plans: its mean says nothing.
+        means.pop("evenstep/plan", None)
+        self._sums, self._counts = {}, Counter()
+        return means
 
 
 def _checked(every: int) -> int:

@@ -35,7 +35,7 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     """Balances `model.fit` over the workers of the model's strategy, each with one device.
 
     The settings are those of `Balancer`. Pass it to `fit` as a callback, and the data set that
-    `dataset` returns as the first argument.
+    `dataset` returns as the first argument; `validation_data` is what `validation` returns.
     """
 
     def __init__(
@@ -48,6 +48,8 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         self._saved_epochs: Mapping[str, Any] | None = None
         self._apply: Any = None
         self._train_step: Any = None
+        self._test_step: Any = None
+        self._is_training = False
         self._failure: Exception | None = None
 
     @property
@@ -71,6 +73,17 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         self._restore_epochs()
         return for_fit(self._deals, samples, len(epochs))
 
+    def validation(self, tensors: Any, map: Map | None = None) -> Any:
+        """Return this worker's part of some samples, for `validation_data` or `model.evaluate`.
+
+        Each sample counts once, in the mean over all workers. `evaluate` takes this object as a
+        callback. All workers must call it.
+        """
+        samples, loop = TensorSamples(tensors, map), self._loop
+        loop.agree({"number of samples to validate": samples.count})
+        parts = parts_of(samples.count, loop.total, loop.num_workers)[loop.worker]
+        return for_fit(lambda: iter(parts), samples, len(parts))
+
     def on_train_begin(self, logs: Any = None) -> None:
         epochs = self._check()
         # Keras trains whole epochs, so an interrupted one starts from its beginning.
@@ -81,6 +94,8 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
         self.model.optimizer.apply, self.model.train_step = self._applied, self._trained
         # A function traced before would not call the replacements.
         self.model.make_train_function(force=True)
+        self._is_training = True
+        self._replace_test_step()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._failure is not None:
@@ -94,6 +109,18 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Any = None) -> None:
         self._release()
         self.model.make_train_function(force=True)
+        self.model.make_test_function(force=True)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        if self._is_training:
+            average_buffers(self.model, self._loop)
+        else:
+            self._replace_test_step()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        if not self._is_training:
+            self._release()
+            self.model.make_test_function(force=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, and the epoch, for a checkpoint between two epochs."""
@@ -118,9 +145,18 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
 
     def _release(self) -> None:
         """Restore the methods of model and optimizer, also after a fit that failed."""
-        for owner, name in ((self.model.optimizer, "apply"), (self.model, "train_step")):
+        self._is_training = False
+        model = self.model
+        for owner, name in (
+            (model.optimizer, "apply"), (model, "train_step"), (model, "test_step")
+        ):  # fmt: skip
             if name in vars(owner):
                 delattr(owner, name)
+
+    def _replace_test_step(self) -> None:
+        self._test_step = self.model.test_step
+        self.model.test_step = self._tested
+        self.model.make_test_function(force=True)
 
     def _deals(self) -> Iterator[Ints]:
         """Yield the samples of this worker's batches to the end of the epoch.
@@ -143,8 +179,11 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
 
         Keras averages them over workers along the first dimension, and scalars have none.
         """
-        logs = self._train_step(batch)
-        return tf.nest.map_structure(lambda value: tf.reshape(value, (1,)), logs)
+        return _with_dimension(self._train_step(batch))
+
+    def _tested(self, batch: Any) -> Any:
+        """Evaluate a batch; its logs have one more dimension for the same reason."""
+        return _with_dimension(self._test_step(batch))
 
     def _applied(self, gradients: Sequence[Gradient], variables: Any = None) -> None:
         """Apply the gradient of the joined batch; replaces the optimizer's own `apply`."""
@@ -196,6 +235,28 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
                 f"{self.params['steps']}"
             )
         return self._epochs
+
+
+def parts_of(num_samples: int, total: int, num_workers: int) -> list[list[Ints]]:
+    """Divide samples into the batches of each worker: as many for each, and none of them empty.
+
+    They are of nearly the same size, `total` over all workers or somewhat more.
+
+    >>> [[part.tolist() for part in parts] for parts in parts_of(7, total=3, num_workers=2)]
+    [[[0, 1], [4, 5]], [[2, 3], [6]]]
+    """
+    if num_samples < num_workers:
+        raise InvalidSetting(
+            f"samples to validate must be at least one for each of {num_workers} workers, got "
+            f"{num_samples}"
+        )
+    num_iterations = max(1, num_samples // total)
+    parts = np.array_split(np.arange(num_samples, dtype=np.int64), num_iterations * num_workers)
+    return [parts[worker::num_workers] for worker in range(num_workers)]
+
+
+def _with_dimension(logs: Any) -> Any:
+    return tf.nest.map_structure(lambda value: tf.reshape(value, (1,)), logs)
 
 
 # Keras accepts a custom adapter for the data of `fit`, but does not export its base class.

@@ -21,6 +21,7 @@ TOTAL = 16
 TABLE = ((8, 8), (3, 13), (15, 1), (1, 15), (6, 10), (11, 5), (2, 14))
 EPOCH = 6
 NUM_SAMPLES = TOTAL * (EPOCH - 1) + 7
+VALIDATED = 2 * TOTAL + 5
 EPOCHS = 9
 """So that there are more than 50 iterations."""
 
@@ -181,6 +182,43 @@ MISTAKES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "steps_per_execution must be 1": ({"steps_per_execution": 2}, {}),
     "steps_per_epoch must be that of the data set, 3, got 2": ({}, {"steps_per_epoch": 2}),
 }
+
+
+def validated(strategy):
+    """Fit with validation data, evaluate by itself, and fit again without."""
+    model, _ = compiled(strategy, norm=True, metrics=["accuracy"])
+    balancer = FitBalancer(model, TOTAL, policy=cycle(*TABLE), summary=False)
+    samples = balancer.dataset(data(NUM_SAMPLES))
+    unseen = balancer.validation(data(VALIDATED))
+    how = {"callbacks": [balancer], "verbose": 0}
+    history = model.fit(samples, epochs=3, validation_data=unseen, shuffle=False, **how).history
+    during = [history[f"val_{name}"] for name in ("loss", "accuracy")]
+    after = model.evaluate(unseen, **how)
+    free = "test_step" not in vars(model)
+    weights = model.get_weights()
+    model.fit(samples, shuffle=False, **how)
+    balancer.close()
+    return during, after, free, weights, balancer.iteration
+
+
+def evaluated_alone(strategy, weights):
+    """Evaluate a model with these weights on one worker."""
+    del strategy
+    model, _ = compiled(tf.distribute.get_strategy(), norm=True, metrics=["accuracy"])
+    model.set_weights(weights)
+    x, y = data(VALIDATED)
+    return model.evaluate(x, y, verbose=0)
+
+
+def test_validation_is_the_mean_over_all_samples(cluster):
+    (during, after, free, weights, iterations), other = cluster.run(validated)
+    assert (during, after) == other[:2]
+    [alone, _] = cluster.run(evaluated_alone, weights=weights)
+    assert after == pytest.approx(alone, rel=1e-6)
+    # The last epoch was validated with the same parameters, and the same running statistics.
+    assert [values[-1] for values in during] == pytest.approx(alone, rel=1e-6)
+    assert len(set(during[0])) == 3
+    assert free and iterations == 4 * EPOCH
 
 
 class Stopping(keras.callbacks.Callback):  # type: ignore[misc]
