@@ -5,8 +5,9 @@ leave a batch out. So a forward pass is attributed to a batch by its inputs:
 
 1. by memory: inputs that are, or are parts of, tensors of a batch that was handed out, or the same
    inputs as in an earlier pass;
-2. by order: the oldest batch whose gradients were not computed yet, if all of them have the same
-   sizes on all workers, so that gradient weights do not depend on the answer;
+2. by order: the oldest batch whose gradients were not computed yet, if all of them, and the batch
+   of the last pass, have the same sizes on all workers, so that gradient weights do not depend on
+   the answer;
 3. by size: the oldest batch with as many samples as the inputs have. Passes of a known number of
    samples tell which dimension of which input has one entry per sample.
 
@@ -32,6 +33,10 @@ from evenstep.training.loop import MOST_PASSED_OVER, Loop
 
 Place = tuple[int, int]
 """An input, counted from 0, and one of its dimensions; (-1, 0) is the number of inputs."""
+_MOST_GUESSES = 8
+"""More than scripts usually fetch ahead."""
+Written = tuple[StorageWeakRef, int]
+"""Memory, and how often it was written to."""
 
 
 class HandedOut:
@@ -41,15 +46,15 @@ class HandedOut:
         self.iteration = iteration
         self.samples = samples
         """Samples of this worker, also borrowed ones."""
-        self.memory = {StorageWeakRef(storage) for storage in _storages(batch)}
-        self.inputs: set[StorageWeakRef] = set()
+        self.memory = set(_memory_of(batch))
+        self.inputs: set[Written] = set()
         """The memory of inputs of earlier passes on this batch."""
 
     def add_inputs(self, inputs: Any) -> None:
         """Remember the inputs of a pass that have an entry per sample."""
         for tensor in tensors_in(inputs):
             if self.samples in tensor.shape[:2]:
-                self.inputs.update(StorageWeakRef(storage) for storage in _storages(tensor))
+                self.inputs.update(_written(tensor))
 
 
 class Attribution:
@@ -61,6 +66,8 @@ class Attribution:
         """The batches handed out, the newest last."""
         self._per_sample: frozenset[Place] = frozenset()
         """Where inputs have one entry per sample, as far as all passes so far agree."""
+        self._guesses: deque[Iteration] = deque(maxlen=_MOST_GUESSES)
+        """Iterations found by their order, whose batches may have been others of the same sizes."""
         self._expected: Iteration | None = None
         """The iteration that the script has said comes next."""
 
@@ -74,12 +81,8 @@ class Attribution:
         """Find the batch that a training forward pass on these inputs belongs to."""
         loop = self._loop
         running = loop.now
-        others = len(loop.outstanding) + len(loop.passed_over) - (not running.is_retired)
-        if self._expected is running and not running.is_retired:
-            found = running
-        else:
-            # Usually nothing was fetched ahead: it is the batch handed out last, also once more.
-            found = self._find(inputs) if others else running
+        is_expected = self._expected is running and not running.is_retired
+        found = running if is_expected else self._find(inputs)
         if found is not running or running.is_retired:
             loop.use(found)
         handed_out = self._of(found)
@@ -116,18 +119,29 @@ class Attribution:
         found = self._by_memory(inputs)
         if found is not None:
             return found
-        waiting = (*self._loop.outstanding, *self._loop.passed_over)
+        loop = self._loop
+        running, waiting = loop.now, [*loop.outstanding, *loop.passed_over]
+        if running.is_retired:
+            # It may be used once more.
+            waiting.append(running)
+        newest = [one.iteration for one in list(self._known)[-len(waiting) - 1 :]]
+        waiting += [one for one in newest if one in self._guesses and one not in waiting]
         options = [one for one in map(self._of, waiting) if one is not None]
         if not options:
-            return self._loop.now
+            return running
         first = options[0]
-        if all(_same_sizes(option, first) for option in options[1:]):
-            return first.iteration
-        sizes = _sizes(inputs)
-        possible = {size for place, size in sizes.items() if place in self._per_sample}
+        possible = {size for at, size in _sizes(inputs).items() if at in self._per_sample}
         fitting = [option for option in options if option.samples in possible]
-        # Where they differ on other workers only, those come to the right answer, or stop.
-        if fitting and all(option.samples == fitting[0].samples for option in fitting):
+        earlier = [one for one in self._known if one.samples in possible]
+        if first.iteration is running and running.is_done and not fitting and earlier:
+            # Nothing is waiting: these may be copies of a batch that was trained on before.
+            options += earlier
+        elif all(_same_sizes(option, first) for option in options[1:]):
+            if len(options) > 1 and first.iteration not in self._guesses:
+                self._guesses.append(first.iteration)
+            return first.iteration
+        elif fitting and all(option.samples == fitting[0].samples for option in fitting):
+            # Where they differ on other workers only, those come to the right answer, or stop.
             return fitting[0].iteration
         raise UnknownBatch(
             "a forward pass must run on a batch that a loader of the balancer returned, but its "
@@ -146,10 +160,10 @@ class Attribution:
 
     def _by_memory(self, inputs: Any) -> Iteration | None:
         """Return the batch that the inputs belong to, if there is exactly one."""
-        memory = {StorageWeakRef(storage) for storage in _storages(inputs)}
+        memory, written = set(_memory_of(inputs)), set(_written(inputs))
         for found in (
             [one for one in self._known if one.memory & memory],
-            [one for one in self._known if one.inputs & memory],
+            [one for one in self._known if one.inputs & written],
         ):
             if len(found) == 1:
                 return found[0].iteration
@@ -191,11 +205,22 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
             yield part
 
 
-def _storages(value: Any) -> Iterator[Any]:
+def _memory_of(value: Any) -> Iterator[StorageWeakRef]:
     """Yield the memory of all tensors in a value; sparse ones have none of the usual kind."""
     for tensor in tensors_in(value):
         if tensor.layout == torch.strided and not tensor.is_nested:
-            yield tensor.untyped_storage()
+            yield StorageWeakRef(tensor.untyped_storage())
+
+
+def _written(value: Any) -> Iterator[Written]:
+    """Yield the memory of all tensors in a value, each with how often it was written to.
+
+    A script may copy one batch after the other into the same memory.
+    """
+    for tensor in tensors_in(value):
+        version = -1 if tensor.is_inference() else tensor._version
+        for memory in _memory_of(tensor):
+            yield memory, version
 
 
 def _parts(value: Any, depth: int = 4) -> Iterator[Any]:
