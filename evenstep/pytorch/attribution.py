@@ -17,6 +17,7 @@ digests in their reports. Batches come from loaders, or from scripts that make t
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
@@ -68,18 +69,22 @@ class Attribution:
         """Where inputs have one entry per sample, as far as all passes so far agree."""
         self._guesses: deque[Iteration] = deque(maxlen=_MOST_GUESSES)
         """Iterations found by their order, whose batches may have been others of the same sizes."""
+        self._thread = threading.get_ident()
+        """The thread that batches are handed out to."""
         self._expected: Iteration | None = None
         """The iteration that the script has said comes next."""
 
     def hand_out(self, iteration: Iteration, samples: int, batch: Any) -> None:
         """Record a batch of an iteration that the loop has begun."""
         self._known.append(HandedOut(iteration, samples, batch))
+        self._thread = threading.get_ident()
         while len(self._known) > MOST_PASSED_OVER + len(self._loop.outstanding):
             self._known.popleft()
 
     def attribute(self, inputs: Any) -> None:
         """Find the batch that a training forward pass on these inputs belongs to."""
         loop = self._loop
+        self._check_thread()
         running = loop.now
         is_expected = self._expected is running and not running.is_retired
         found = running if is_expected else self._find(inputs)
@@ -93,7 +98,11 @@ class Attribution:
     @property
     def samples(self) -> int | None:
         """The samples of the current batch on this worker, also borrowed ones, if there is one."""
-        handed_out = self._of(self._loop.now)
+        return self.samples_of(self._loop.now)
+
+    def samples_of(self, iteration: Iteration) -> int | None:
+        """Return the samples of a batch on this worker, if it is known."""
+        handed_out = self._of(iteration)
         return None if handed_out is None else handed_out.samples
 
     def expect(self, batch: Any) -> None:
@@ -114,6 +123,15 @@ class Attribution:
             found = self._by_memory(inputs)
             if found is not None and found is not self._loop.now:
                 self._loop.leave_out(found)
+
+    def _check_thread(self) -> None:
+        """Raise InvalidSetting if another thread fetches batches, and sizes may change."""
+        if self._loop.settings.mode == "balanced" and self._thread != threading.get_ident():
+            raise InvalidSetting(
+                "a loader must be iterated over by the thread that trains, as its batch sizes "
+                "depend on the iterations before, got another thread: fetch batches in the "
+                "training thread, and only transfer them in others"
+            )
 
     def _find(self, inputs: Any) -> Iteration:
         found = self._by_memory(inputs)

@@ -60,14 +60,12 @@ class Gradients:
         self._inflight = inflight
         device = next(model.parameters()).device
         self._limit = BatchLimit(loop.cap, loop.min_trainable, peak_memory(device))
-        self._loss_weights = LossWeights(loop.total)
+        self._loss_weights = LossWeights(loop.total, self._trained)
         self._check = LossCheck()
         if loss is not None or loop.settings.mode in ("observe", "off"):
             self._check.close()
         else:
             watch_losses(self._check, _weakly(self))
-        self._awaits_loss = False
-        """Whether a forward pass has come whose backward pass has not."""
         self._unknown: UnknownBatch | None = None
         """Why the batch of the last forward pass is unknown, if it is."""
         self._micro_batches = MicroBatches(
@@ -200,7 +198,6 @@ class Gradients:
                 self._unknown = error
                 return
             self._window.begin(self._weight() or 0.0)
-            self._awaits_loss = self._awaits_loss or model is self._model
         elif not model.training:
             self._attribution.leave_out((inputs, named))
 
@@ -227,6 +224,7 @@ class Gradients:
             return
         if keeps:
             self._accumulation.expect()
+        self._check.settle(self._attribution.samples_of(iteration))
         if not self._running and iteration is not self._loop.now:
             self._loop.use(iteration)
             self._window.begin(self._weight() or 0.0)
@@ -241,11 +239,10 @@ class Gradients:
 
     def expected_samples(self) -> int | None:
         """Return the samples of the batch whose backward pass comes next, or None."""
-        return self._attribution.samples if self._awaits_loss else None
+        return self._attribution.samples
 
     def _retire(self) -> None:
         """Record that the gradients of all batches of the backward pass were computed."""
-        self._awaits_loss = False
         for iteration in self._running:
             if iteration is not self._loop.now:
                 self._loop.retire(iteration)
