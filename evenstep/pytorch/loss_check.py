@@ -68,9 +68,7 @@ class LossCheck:
         self._seen += 1
         self._asked.add(judged[0])
         self._is_unsure = self._is_unsure or not verdict.is_certain
-        if self._seen >= _MOST_SEEN and (
-            not self._is_unsure or len(self._asked) >= _MOST_ASKED
-        ):
+        if self._seen >= _MOST_SEEN and (not self._is_unsure or len(self._asked) >= _MOST_ASKED):
             self.close()
         if verdict.kind == "sum" and verdict.is_certain:
             raise InvalidSetting(

@@ -140,7 +140,6 @@ class LossWeights:
         self._sum += count
         self._is_weighed = True
 
-
     @torch.no_grad()
     def _begin_pass(self) -> None:
         """Compare the counts with the gradients that are there.
