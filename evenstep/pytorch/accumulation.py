@@ -1,8 +1,7 @@
 """Accumulation: the gradients of several batches that go into one exchange.
 
 Backward passes under `no_sync` keep their gradients, and DDP calls no communication hook for them.
-So a forward pass under `no_sync` registers a hook for the first gradient of the backward pass that
-may follow, and that hook registers one for its end.
+So when one begins, it registers a hook for its first gradient, which registers one for its end.
 
 Each batch has a gradient weight of its own, ``x_i / X`` of its iteration, as the last batch of an
 epoch may be divided in other proportions. The exchange multiplies all gradients by one weight. So
@@ -22,22 +21,12 @@ from torch.autograd.graph import register_multi_grad_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from evenstep.training.iteration import Iteration
-
 
 class AccumulationWatch:
-    """Calls `ended` after each backward pass whose gradients were not exchanged."""
+    """Calls `ended` after a backward pass whose gradients are not exchanged."""
 
-    def __init__(
-        self,
-        model: DistributedDataParallel,
-        now: Callable[[], Iteration],
-        ended: Callable[[], None],
-    ) -> None:
+    def __init__(self, model: DistributedDataParallel, ended: Callable[[], None]) -> None:
         self._model = model
-        self._now = now
-        self._of: Iteration | None = None
-        """The iteration of the forward pass whose backward pass is expected."""
         self._ended = ended
         self._hook: RemovableHandle | None = None
         self.is_muted = False
@@ -51,31 +40,24 @@ class AccumulationWatch:
         finally:
             self.is_muted = False
 
-    def on_forward(self) -> None:
-        """Expect the end of a backward pass, if its gradients will not be exchanged."""
-        if not self._model.require_backward_grad_sync:
-            self._forget()
-            self._of = self._now()
-            trained = [p for p in self._model.parameters() if p.requires_grad]
-            self._hook = register_multi_grad_hook(trained, self._on_gradient, mode="any")
+    def expect(self) -> None:
+        """Expect the end of a backward pass, if gradients of parameters are computed in it.
 
-    def _forget(self) -> None:
-        """Remove the hook: the backward pass has begun, or will not come."""
+        `torch.autograd.grad` computes those of inputs only, for a penalty, say.
+        """
+        self.forget()
+        trained = [p for p in self._model.parameters() if p.requires_grad]
+        self._hook = register_multi_grad_hook(trained, self._on_gradient, mode="any")
+
+    def forget(self) -> None:
+        """Remove the hook: gradients have come, or will not come."""
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
 
     def _on_gradient(self, gradient: torch.Tensor) -> None:
-        if self._now() is not self._of:
-            # A gradient of a later iteration: the expected backward pass did not come.
-            self._forget()
-            return
-        engine = torch.autograd.Variable._execution_engine
-        engine.queue_callback(self._on_end)
-
-    def _on_end(self) -> None:
-        self._forget()
-        self._ended()
+        self.forget()
+        torch.autograd.Variable._execution_engine.queue_callback(self._ended)
 
 
 class AccumulationWindow:

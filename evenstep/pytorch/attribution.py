@@ -5,8 +5,9 @@ leave a batch out. So a forward pass is attributed to a batch by its inputs:
 
 1. by memory: inputs that are, or are parts of, tensors of a batch that was handed out, or the same
    inputs as in an earlier pass;
-2. by order: the oldest batch whose gradients were not computed yet, if all of them have the same
-   sizes on all workers, so that gradient weights do not depend on the answer;
+2. by order: the oldest batch whose gradients were not computed yet, if all of them, and the batch
+   of the last pass, have the same sizes on all workers, so that gradient weights do not depend on
+   the answer;
 3. by size: the oldest batch with as many samples as the inputs have. Passes of a known number of
    samples tell which dimension of which input has one entry per sample.
 
@@ -16,6 +17,7 @@ digests in their reports. Batches come from loaders, or from scripts that make t
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -32,6 +34,10 @@ from evenstep.training.loop import MOST_PASSED_OVER, Loop
 
 Place = tuple[int, int]
 """An input, counted from 0, and one of its dimensions; (-1, 0) is the number of inputs."""
+_MOST_GUESSES = 8
+"""More than scripts usually fetch ahead."""
+Written = tuple[StorageWeakRef, int]
+"""Memory, and how often it was written to."""
 
 
 class HandedOut:
@@ -42,14 +48,14 @@ class HandedOut:
         self.samples = samples
         """Samples of this worker, also borrowed ones."""
         self.memory = memory_of(batch)
-        self.inputs: set[StorageWeakRef] = set()
+        self.inputs: set[Written] = set()
         """The memory of inputs of earlier passes on this batch."""
 
     def add_inputs(self, inputs: Any) -> None:
         """Remember the inputs of a pass that have an entry per sample."""
         for tensor in tensors_in(inputs):
             if self.samples in tensor.shape[:2]:
-                self.inputs |= memory_of(tensor)
+                self.inputs.update(_written(tensor))
 
 
 class Attribution:
@@ -61,25 +67,27 @@ class Attribution:
         """The batches handed out, the newest last."""
         self._per_sample: frozenset[Place] = frozenset()
         """Where inputs have one entry per sample, as far as all passes so far agree."""
+        self._guesses: deque[Iteration] = deque(maxlen=_MOST_GUESSES)
+        """Iterations found by their order, whose batches may have been others of the same sizes."""
+        self._thread = threading.get_ident()
+        """The thread that batches are handed out to."""
         self._expected: Iteration | None = None
         """The iteration that the script has said comes next."""
 
     def hand_out(self, iteration: Iteration, samples: int, batch: Any) -> None:
         """Record a batch of an iteration that the loop has begun."""
         self._known.append(HandedOut(iteration, samples, batch))
+        self._thread = threading.get_ident()
         while len(self._known) > MOST_PASSED_OVER + len(self._loop.outstanding):
             self._known.popleft()
 
     def attribute(self, inputs: Any) -> None:
         """Find the batch that a training forward pass on these inputs belongs to."""
         loop = self._loop
+        self._check_thread()
         running = loop.now
-        others = len(loop.outstanding) + len(loop.passed_over) - (not running.is_retired)
-        if self._expected is running and not running.is_retired:
-            found = running
-        else:
-            # Usually nothing was fetched ahead: it is the batch handed out last, also once more.
-            found = self._find(inputs) if others else running
+        is_expected = self._expected is running and not running.is_retired
+        found = running if is_expected else self._find(inputs)
         if found is not running or running.is_retired:
             loop.use(found)
         handed_out = self._of(found)
@@ -90,7 +98,11 @@ class Attribution:
     @property
     def samples(self) -> int | None:
         """The samples of the current batch on this worker, also borrowed ones, if there is one."""
-        handed_out = self._of(self._loop.now)
+        return self.samples_of(self._loop.now)
+
+    def samples_of(self, iteration: Iteration) -> int | None:
+        """Return the samples of a batch on this worker, if it is known."""
+        handed_out = self._of(iteration)
         return None if handed_out is None else handed_out.samples
 
     def expect(self, batch: Any) -> None:
@@ -112,22 +124,42 @@ class Attribution:
             if found is not None and found is not self._loop.now:
                 self._loop.leave_out(found)
 
+    def _check_thread(self) -> None:
+        """Raise InvalidSetting if another thread fetches batches, and sizes may change."""
+        if self._loop.settings.mode == "balanced" and self._thread != threading.get_ident():
+            raise InvalidSetting(
+                "a loader must be iterated over by the thread that trains, as its batch sizes "
+                "depend on the iterations before, got another thread: fetch batches in the "
+                "training thread, and only transfer them in others"
+            )
+
     def _find(self, inputs: Any) -> Iteration:
         found = self._by_memory(inputs)
         if found is not None:
             return found
-        waiting = (*self._loop.outstanding, *self._loop.passed_over)
+        loop = self._loop
+        running, waiting = loop.now, [*loop.outstanding, *loop.passed_over]
+        if running.is_retired:
+            # It may be used once more.
+            waiting.append(running)
+        newest = [one.iteration for one in list(self._known)[-len(waiting) - 1 :]]
+        waiting += [one for one in newest if one in self._guesses and one not in waiting]
         options = [one for one in map(self._of, waiting) if one is not None]
         if not options:
-            return self._loop.now
+            return running
         first = options[0]
-        if all(_same_sizes(option, first) for option in options[1:]):
-            return first.iteration
-        sizes = _sizes(inputs)
-        possible = {size for place, size in sizes.items() if place in self._per_sample}
+        possible = {size for at, size in _sizes(inputs).items() if at in self._per_sample}
         fitting = [option for option in options if option.samples in possible]
-        # Where they differ on other workers only, those come to the right answer, or stop.
-        if fitting and all(option.samples == fitting[0].samples for option in fitting):
+        earlier = [one for one in self._known if one.samples in possible]
+        if first.iteration is running and running.is_done and not fitting and earlier:
+            # Nothing is waiting: these may be copies of a batch that was trained on before.
+            options += earlier
+        elif all(_same_sizes(option, first) for option in options[1:]):
+            if len(options) > 1 and first.iteration not in self._guesses:
+                self._guesses.append(first.iteration)
+            return first.iteration
+        elif fitting and all(option.samples == fitting[0].samples for option in fitting):
+            # Where they differ on other workers only, those come to the right answer, or stop.
             return fitting[0].iteration
         raise UnknownBatch(
             "a forward pass must run on a batch that a loader of the balancer returned, but its "
@@ -146,10 +178,10 @@ class Attribution:
 
     def _by_memory(self, inputs: Any) -> Iteration | None:
         """Return the batch that the inputs belong to, if there is exactly one."""
-        memory = memory_of(inputs)
+        memory, written = memory_of(inputs), set(_written(inputs))
         for found in (
             [one for one in self._known if one.memory & memory],
-            [one for one in self._known if one.inputs & memory],
+            [one for one in self._known if one.inputs & written],
         ):
             if len(found) == 1:
                 return found[0].iteration
@@ -198,6 +230,17 @@ def memory_of(value: Any) -> set[StorageWeakRef]:
         for tensor in tensors_in(value)
         if tensor.layout == torch.strided and not tensor.is_nested
     }
+
+
+def _written(value: Any) -> Iterator[Written]:
+    """Yield the memory of all tensors in a value, each with how often it was written to.
+
+    A script may copy one batch after the other into the same memory.
+    """
+    for tensor in tensors_in(value):
+        version = -1 if tensor.is_inference() else tensor._version
+        for memory in memory_of(tensor):
+            yield memory, version
 
 
 def _parts(value: Any, depth: int = 4) -> Iterator[Any]:

@@ -32,14 +32,24 @@ class _Kept:
         return bool, ()
 
 
+class _Found:
+    """Finds an exchange as long as its model is there; in a copy of the model there is none."""
+
+    def __init__(self, exchanging: Exchanging) -> None:
+        self.exchanging = weakref.ref(exchanging)
+
+    def __reduce__(self) -> tuple[type[bool], tuple[()]]:
+        return bool, ()
+
+
+def _exchange(found: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    exchanging = found.exchanging()
+    assert exchanging is not None
+    exchanged: torch.futures.Future[torch.Tensor] = exchanging.hook(bucket)
+    return exchanged
+
+
 def register(model: DistributedDataParallel, exchanging: Exchanging) -> None:
     """Send all gradients of a model through an exchange, for the lifetime of the model."""
-    found = weakref.ref(exchanging)
-
-    def hook(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-        exchanging = found()
-        assert exchanging is not None
-        return exchanging.hook(bucket)
-
-    model.register_comm_hook(None, hook)
+    model.register_comm_hook(_Found(exchanging), _exchange)
     setattr(model, MARK, _Kept(exchanging))

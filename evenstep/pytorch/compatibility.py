@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,6 +25,23 @@ from torch.utils._pytree import tree_leaves
 
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.collective import InflightTensors
+
+
+class Hook:
+    """A hook of a module that `torch.compile` does not look into.
+
+    Copies of the module, in memory or in a file, have a hook that does nothing in its place, one
+    of the standard library: they belong to no balancer, and load without evenstep.
+    """
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = torch.compiler.disable(call)
+
+    def __call__(self, *args: Any) -> None:
+        self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (nullcontext(), "__exit__")
 
 
 def check_normalisation(model: nn.Module, mode: str) -> None:
@@ -78,7 +96,7 @@ def mark_batches(model: DistributedDataParallel, batch_size: Callable[[], int]) 
             if isinstance(value, torch.Tensor) and value.dim() and len(value) == size:
                 mark(value, 0)
 
-    model.register_forward_pre_hook(torch.compiler.disable(on_forward), with_kwargs=True)
+    model.register_forward_pre_hook(Hook(on_forward), with_kwargs=True)
 
 
 def has_batch_norm(model: torch.nn.Module) -> bool:

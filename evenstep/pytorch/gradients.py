@@ -23,6 +23,7 @@ from evenstep.pytorch.batch_limit import BatchLimit, peak_memory
 from evenstep.pytorch.collective import InflightTensors
 from evenstep.pytorch.comm_hook import register
 from evenstep.pytorch.compatibility import (
+    Hook,
     average_buffers,
     has_batch_norm,
     mark_batches,
@@ -59,14 +60,14 @@ class Gradients:
         self._inflight = inflight
         device = next(model.parameters()).device
         self._limit = BatchLimit(loop.cap, loop.min_trainable, peak_memory(device))
-        self._loss_weights = LossWeights(loop.total)
+        self._loss_weights = LossWeights(loop.total, self._trained)
         self._check = LossCheck()
         if loss is not None or loop.settings.mode in ("observe", "off"):
             self._check.close()
         else:
             watch_losses(self._check, _weakly(self))
-        self._awaits_loss = False
-        """Whether a forward pass has come whose backward pass has not."""
+        self._unknown: UnknownBatch | None = None
+        """Why the batch of the last forward pass is unknown, if it is."""
         self._micro_batches = MicroBatches(
             model,
             self._limit,
@@ -84,13 +85,11 @@ class Gradients:
             model.process_group, self._loss_weights, self._weight, self._window, self._ready,
             inflight, self._finite, comm_hook, loop.row_width,
         )  # fmt: skip
-        self._accumulation = AccumulationWatch(model, lambda: loop.now, self._on_accumulated)
+        self._accumulation = AccumulationWatch(model, self._on_accumulated)
         self._extra_models = ExtraModels(model, self._exchange, loop.timer, inflight)
         stop_broadcasting(model)
         self._observe(model)
-        self._inner_hook = model.module.register_forward_pre_hook(
-            torch.compiler.disable(self._on_forward)
-        )
+        self._inner_hook = model.module.register_forward_pre_hook(Hook(self._on_forward))
         if loop.settings.mode == "balanced":
             mark_batches(model, lambda: loop.samples)
         register(model, self._exchange)
@@ -184,9 +183,8 @@ class Gradients:
 
     def _observe(self, model: DistributedDataParallel) -> None:
         """Observe the passes of a model."""
-        on_forward = torch.compiler.disable(self._on_pass)
-        model.register_forward_pre_hook(on_forward, with_kwargs=True)
-        model.register_forward_hook(torch.compiler.disable(self._on_output))
+        model.register_forward_pre_hook(Hook(self._on_pass), with_kwargs=True)
+        model.register_forward_hook(Hook(self._on_output))
 
     def _on_pass(self, model: torch.nn.Module, inputs: Any, named: Any) -> None:
         """Attribute a forward pass to a batch."""
@@ -195,11 +193,15 @@ class Gradients:
         if torch.is_grad_enabled():
             # An error may have ended the last backward pass.
             self._running = []
-            self._attribution.attribute((inputs, named))
+            self._accumulation.forget()
+            self._unknown = None
+            try:
+                self._attribution.attribute((inputs, named))
+            except UnknownBatch as error:
+                # It may be an evaluation, without a backward pass.
+                self._unknown = error
+                return
             self._window.begin(self._weight() or 0.0)
-            if model is self._model:
-                self._awaits_loss = True
-                self._accumulation.on_forward()
         elif not model.training:
             self._attribution.leave_out((inputs, named))
 
@@ -207,15 +209,26 @@ class Gradients:
         """Expect gradients of the outputs of a pass, which belong to its batch."""
         if self._accumulation.is_muted or not torch.is_grad_enabled():
             return
-        begin = partial(self._on_backward, self._loop.now)
-        for tensor in tensors_in(outputs):
-            if tensor.requires_grad:
-                tensor.register_hook(begin)
+        keeps = model is self._model and not model.require_backward_grad_sync
+        begin = partial(self._on_backward, self._unknown or self._loop.now, keeps)
+        differentiable = [tensor for tensor in tensors_in(outputs) if tensor.requires_grad]
+        for tensor in differentiable:
+            tensor.register_hook(begin)
+        if not differentiable and keeps:
+            # Its outputs are in an object of unknown type.
+            self._accumulation.expect()
 
-    def _on_backward(self, iteration: Iteration, gradient: torch.Tensor) -> None:
+    def _on_backward(
+        self, iteration: Iteration | UnknownBatch, keeps: bool, gradient: torch.Tensor
+    ) -> None:
         """Attribute a backward pass to the batch of its forward pass."""
+        if isinstance(iteration, UnknownBatch):
+            raise iteration
         if iteration in self._running:
             return
+        if keeps:
+            self._accumulation.expect()
+        self._check.settle(self._attribution.samples_of(iteration))
         if not self._running and iteration is not self._loop.now:
             self._loop.use(iteration)
             self._window.begin(self._weight() or 0.0)
@@ -230,11 +243,10 @@ class Gradients:
 
     def expected_samples(self) -> int | None:
         """Return the samples of the batch whose backward pass comes next, or None."""
-        return self._attribution.samples if self._awaits_loss else None
+        return self._attribution.samples
 
     def _retire(self) -> None:
         """Record that the gradients of all batches of the backward pass were computed."""
-        self._awaits_loss = False
         for iteration in self._running:
             if iteration is not self._loop.now:
                 self._loop.retire(iteration)

@@ -167,7 +167,7 @@ class BalancedLoader(ThroughEpochs):
                 iteration = loop.begin(passed)
                 dealt = self._dealing.deal(at, iteration.plan)
                 keys = keys_of(dealt)
-                if fetched is not None and fetched.total != iteration.plan.total:
+                if fetched is not None and not fetched.has_slices_of(iteration.plan.total):
                     # Loading processes have prefetched other slices, and begin again.
                     fetched = self._fetched(at)
                     loop.timer.spoil()
@@ -309,6 +309,9 @@ class UnboundLoader:
         return len(Epochs(num_samples, self._total, num_workers=num_workers, **dealing))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            # A look for a special method, as when it is copied, must not bind the balancer.
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self.bound, name)
 
 

@@ -22,8 +22,10 @@ from evenstep.pytorch.loss_kind import Verdict, verdict_of
 LOSSES = ("mean", "sum", "global")
 """Kinds of losses: a mean over samples, their sum, or a sum over a count of all workers."""
 
+_MOST_SEEN = 64
+"""Losses that are all looked at: a script may have several kinds, each for a backward pass."""
 _MOST_ASKED = 8
-"""Batch sizes at which the kind of a loss is asked for."""
+"""Batch sizes at which the kind of a loss is asked for, if it is not certain."""
 
 
 def check_loss(loss: object) -> None:
@@ -33,31 +35,54 @@ def check_loss(loss: object) -> None:
 
 
 class LossCheck:
-    """Raises InvalidSetting for a sum, and warns of losses that it cannot tell to be means.
+    """Raises InvalidSetting for a sum, and warns once of losses that it cannot tell to be means.
 
-    It asks once for every new batch size, until the answer is certain.
+    It looks at the first losses, and then, if an answer was not certain, once at every new size.
     """
 
     def __init__(self) -> None:
+        self._seen = 0
         self._asked: set[int] = set()
+        self._is_unsure = self._has_warned = False
+        self._judged: tuple[int, Verdict] | None = None
         self.is_open = True
         """Whether losses are still looked at."""
 
     def see(self, loss: torch.Tensor, samples: int) -> None:
         """Look at the loss of a batch before its backward pass."""
-        if not self.is_open or samples in self._asked:
+        self.judge(loss, samples)
+        self.settle(samples)
+
+    def judge(self, loss: torch.Tensor, samples: int) -> None:
+        """Look at a loss that may be one of this batch."""
+        is_known = self._seen >= _MOST_SEEN and samples in self._asked
+        if self.is_open and not is_known:
+            self._judged = samples, verdict_of(loss, samples)
+
+    def settle(self, samples: int | None) -> None:
+        """Act on the loss that was judged, as it is one of a batch with this number of samples."""
+        judged, self._judged = self._judged, None
+        if not self.is_open or judged is None or judged[0] != samples:
             return
-        self._asked.add(samples)
-        verdict = verdict_of(loss, samples)
-        if verdict.is_certain or len(self._asked) == _MOST_ASKED:
+        verdict = judged[1]
+        self._seen += 1
+        self._asked.add(judged[0])
+        self._is_unsure = self._is_unsure or not verdict.is_certain
+        if self._seen >= _MOST_SEEN and (not self._is_unsure or len(self._asked) >= _MOST_ASKED):
             self.close()
         if verdict.kind == "sum" and verdict.is_certain:
             raise InvalidSetting(
                 "a loss must be a mean over the samples of this worker, or the balancer must know "
                 f'what it is: Balancer(..., loss="sum"), got a sum, as {verdict.reason}'
             )
-        if not self.is_open and verdict.kind in ("other", None):
+        is_final = verdict.is_certain or not self.is_open
+        if verdict.kind in ("other", None) and is_final and not self._has_warned:
+            self._has_warned = True
             _warn(verdict)
+
+    def forget(self) -> None:
+        """Forget a loss whose backward pass did not reach the model."""
+        self._judged = None
 
     def close(self) -> None:
         """Look at no further losses."""
@@ -82,9 +107,10 @@ def _warn(verdict: Verdict) -> None:
 
 
 def watch_losses(check: LossCheck, expected: Callable[[], int | None]) -> None:
-    """Look at the loss of each backward pass, until the check is closed.
+    """Judge the loss of each backward pass, until the check is closed.
 
-    `expected` returns the samples of the batch whose backward pass comes next, or None.
+    `expected` returns the samples of the batch whose backward pass comes next, or None. A loss may
+    be that of another model, so the verdict counts once the pass reaches ours.
     """
     found = weakref.ref(check)
 
@@ -95,9 +121,14 @@ def watch_losses(check: LossCheck, expected: Callable[[], int | None]) -> None:
             return
         samples = expected()
         if samples is not None:
-            check.see(loss, samples)
+            check.judge(loss, samples)
 
-    watch = LossWatch(see)
+    def ended() -> None:
+        check = found()
+        if check is not None:
+            check.forget()
+
+    watch = LossWatch(see, ended)
     weakref.finalize(check, watch.close)
 
 
@@ -110,8 +141,12 @@ class LossWatch:
     caller of backward.
     """
 
-    def __init__(self, see: Callable[[torch.Tensor], object]) -> None:
+    def __init__(
+        self, see: Callable[[torch.Tensor], object], ended: Callable[[], object] = bool
+    ) -> None:
         self.see = see
+        self.ended = ended
+        """Called after the pass."""
         with _LOCK:
             self._watched = _watched_backward()
             self._watched.watches = (*self._watched.watches, self)
@@ -168,6 +203,8 @@ class _WatchedBackward:
             self.original(tensors, *args, **options)
         finally:
             self._thread.runs = False
+            for watch in self.watches:
+                watch.ended()
 
 
 _LOCK = threading.Lock()

@@ -28,6 +28,8 @@ _MOST_BELOW = 32
 """Nodes that are passed below a reduction, in search of further ones and of factors."""
 _MOST_NODES_OF_A_PENALTY = 6
 """In a row, such as those of (W @ W.T - 1)."""
+_MOST_WEIGHTS = 2**20
+"""Values of a factor that are looked at."""
 _OF_TORCH = re.compile(r"(\w+)Backward\d+")
 """Nodes of torch's own operators end with a digit, those of custom functions do not."""
 _IDENTITIES = {
@@ -107,8 +109,10 @@ class _Factor(NamedTuple):
     @property
     def is_number(self) -> bool:
         """Whether the script gave a number and not a tensor."""
-        if not isinstance(self.value, torch.Tensor):
+        if isinstance(self.value, int | float):
             return True
+        if not isinstance(self.value, torch.Tensor) or self.value.dim() > 0:
+            return False
         # torch makes tensors of numbers, and marks them: they do not widen the type of others.
         narrow = torch.float16 if self.value.is_floating_point() else torch.int32
         return torch.result_type(torch.zeros((), dtype=narrow), self.value) == narrow
@@ -149,6 +153,11 @@ class _Path(NamedTuple):
     is_linear: bool = True
     num_below: int = 0
     """Nodes below the last reduction."""
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether a factor is 0, as in a loss that stands for none."""
+        return any(f.is_number and not f.divides and f.read() == 0 for f in self.factors)
 
     def reduced(self, reduction: _Reduction) -> _Path:
         linear = self.is_linear and reduction.op != "norm"
@@ -192,7 +201,7 @@ class _Walk:
 
     def _end(self, node: Any, output: int, op: str, path: _Path) -> list[Verdict]:
         """Judge a path at a node that is not passed."""
-        if _depends_on_parameters_only(node, _MOST_NODES_OF_A_PENALTY):
+        if path.is_zero or _depends_on_parameters_only(node, _MOST_NODES_OF_A_PENALTY):
             return []
         if hasattr(node, "_saved_reduction"):
             return self._loss_terms(node, op, path)
@@ -293,6 +302,8 @@ def _judge_factor(
     factor: _Factor, reduction: _Reduction, sizes: set[int], samples: int
 ) -> Verdict | None:
     """Return what a factor makes of a sum; None if it stays a sum."""
+    if isinstance(factor.value, torch.Tensor) and factor.value.numel() > 1:
+        return _judge_weights(factor, reduction, samples)
     try:
         value = abs(factor.read())
     except (TypeError, ValueError, RuntimeError):
@@ -310,6 +321,28 @@ def _judge_factor(
     if not (factor.divides and is_multiple):
         return None
     return mean if samples > 1 else replace(mean, kind=None)
+
+
+def _judge_weights(factor: _Factor, reduction: _Reduction, samples: int) -> Verdict | None:
+    """Return what a factor for each value makes of a sum; None if it stays a sum.
+
+    With masks and other whole numbers it does, and with weights that add up to 1 for each sample,
+    such as soft labels. Others may hold the number of samples.
+    """
+    weights = factor.value.detach()
+    if type(weights) is not torch.Tensor or weights.numel() > _MOST_WEIGHTS:
+        return None
+    text = f"it is {_text(reduction)}, of which each has a weight"
+    if not weights.is_floating_point() or bool((weights == weights.round()).all()):
+        hides = factor.divides and samples > 1 and not bool((weights % samples).any())
+        return Verdict(None, f"{text} that may hold their number") if hides else None
+    summed = float(weights.sum(dtype=torch.float64)) * reduction.size / weights.numel()
+    if math.isclose(summed, 1, rel_tol=1e-4) and not factor.divides:
+        is_even = samples == 1 or bool((weights == weights.flatten()[0]).all())
+        return Verdict("mean" if is_even else "other", f"{text}, 1 in sum", is_certain=not is_even)
+    if math.isclose(summed, samples, rel_tol=1e-4) and not factor.divides:
+        return None
+    return Verdict(None, f"{text} that may hold their number")
 
 
 def _judge_divisor_tensor(
@@ -361,7 +394,7 @@ def _mean_over(reduction: _Reduction, count: float, samples: int) -> Verdict:
 def _agreed(terms: list[Verdict]) -> Verdict:
     """Return the verdict of a sum of terms."""
     if not terms:
-        return Verdict(None, "it does not depend on samples")
+        return Verdict("mean", "it does not depend on samples")
     for kind in ("other", None):
         for term in terms:
             if term.kind == kind:
@@ -429,8 +462,6 @@ def _path_through(node: Any, op: str, edges: list[_Edge], path: _Path) -> _Path:
         is_scalar = not _shape_of(node, 0)
         return path if is_scalar and len(edges) == 2 else path._replace(is_linear=False)
     other = _saved(node, "other" if is_first else "self")
-    if isinstance(other, torch.Tensor) and other.numel() != 1:
-        return path
     return path.times(other, divides=op == "Div")
 
 

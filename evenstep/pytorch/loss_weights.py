@@ -26,9 +26,15 @@ _UNWEIGHED, _PARTLY, _SKIPPED = -1.0, -2.0, -3.0
 
 
 class LossWeights:
-    """Weighs losses by counts, and adds up the counts that go into one exchange."""
+    """Weighs losses by counts, and adds up the counts that go into one exchange.
 
-    def __init__(self, total: int) -> None:
+    `parameters` returns those whose gradients are exchanged.
+    """
+
+    def __init__(self, total: int, parameters: Callable[[], list[Any]] = list) -> None:
+        self._parameters = parameters
+        self._aside: list[tuple[Any, torch.Tensor]] = []
+        """Gradients of earlier exchanges that others are added to."""
         self._total = total
         """The scale of weighed losses, the same in all of an exchange, so it stays the first total:
         the divisor takes it out again."""
@@ -114,6 +120,11 @@ class LossWeights:
         divisor = self._divisor
         if bucket.is_last():
             self.forget()
+            if self._aside:
+                # DDP writes gradients in a callback at the end of the pass, which it queues after
+                # this one. A callback that is queued by a callback runs after all of them.
+                queue = torch.autograd.Variable._execution_engine.queue_callback
+                queue(lambda: queue(self._add_aside))
             settle = inflight.watch(lambda done: _settle(done, divisor, slots, self._total))
             return exchanged.then(settle)
 
@@ -124,8 +135,33 @@ class LossWeights:
         return torch.futures.collect_all([exchanged, divisor]).then(inflight.watch(divide))
 
     def _add(self, count: float) -> None:
+        if not self._is_weighed:
+            self._begin_pass()
         self._sum += count
         self._is_weighed = True
+
+    @torch.no_grad()
+    def _begin_pass(self) -> None:
+        """Compare the counts with the gradients that are there.
+
+        The script may have dropped those of the counts so far, as SAM does. And those of an earlier
+        exchange, which are means already, must not be divided by the counts of the next one.
+        """
+        there = [(p, p.grad) for p in self._parameters() if p.grad is not None]
+        is_empty = not any(bool(gradient.any()) for _, gradient in there)
+        if is_empty:
+            self.forget()
+            self._aside = []
+        elif not self._sum and not self._was_weighed:
+            self._aside = [(parameter, gradient.clone()) for parameter, gradient in there]
+            for parameter, _ in there:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def _add_aside(self) -> None:
+        for parameter, gradient in self._aside:
+            parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+        self._aside = []
 
 
 def as_number(value: float | torch.Tensor) -> float:

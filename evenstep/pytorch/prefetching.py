@@ -110,10 +110,17 @@ class Fetched:
 
     def __init__(self, loading: DataLoader[Any], ahead: Ahead, under_way: UnderWay) -> None:
         ahead.under_way = under_way
-        self.total = ahead.total
-        """X of the iterations whose samples are fetched."""
+        self._loading, self._ahead, self._total = loading, ahead, ahead.total
         self._packs = iter(loading)
         self._guesses = ahead.guesses
+
+    def has_slices_of(self, total: int) -> bool:
+        """Whether the next samples are those of an iteration of this total.
+
+        They are not if another pass has begun meanwhile, and persistent processes fetch for that.
+        """
+        is_ours = self._guesses is self._ahead.guesses or not self._loading.persistent_workers
+        return is_ours and self._total == total
 
     def take(self) -> tuple[list[Key], Any]:
         """Return the guessed keys of the next iteration, and their samples."""

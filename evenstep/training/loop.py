@@ -239,7 +239,7 @@ class Loop:
             # Its batch was fetched ahead, or is used once more before an exchange.
             self.timer.start()
             self.timer.batch(0 if iteration in self._kept else iteration.size)
-        elif before is not iteration and before.of is iteration.of:
+        elif before is not iteration and before.of is iteration.of and not iteration.is_done:
             # The work on the batch that was left out does not count.
             self.timer.start()
             self.timer.add(iteration.loading)
@@ -270,8 +270,11 @@ class Loop:
         self._call_after()
 
     def forget(self, of: Pass) -> None:
-        """Leave out all batches of a pass."""
-        self.leave_out(*(one for one in self.outstanding if one.of is of))
+        """Leave out all batches of a pass; if it has not ended, they may be used all the same."""
+        left_out = [one for one in self.outstanding if one.of is of]
+        self.leave_out(*left_out)
+        if not of.has_ended:
+            self.passed_over.extend(left_out)
 
     def leave_out(self, *iterations: Iteration) -> None:
         """Give up the batches of some iterations, which nothing was trained on."""

@@ -224,6 +224,9 @@ MEANS = {
     "log-likelihood of a policy": lambda s: (
         -(torch.distributions.Categorical(logits=s.out).log_prob(s.y) * s.target[:, 0]).mean()
     ),
+    "parameters only": lambda s: s.weight.pow(2).sum(),
+    "nothing": lambda s: s.out.sum() * 0,
+    "even weights": lambda s: (s.losses * torch.full((s.samples,), 1 / s.samples)).sum(),
 }
 SUMS = {
     "cross_entropy": lambda s: s.sum,
@@ -240,7 +243,7 @@ SUMS = {
     "bce with logits": lambda s: F.binary_cross_entropy_with_logits(
         s.out, s.target, reduction="sum"
     ),
-    "kl": lambda s: F.kl_div(s.out.log_softmax(1), s.target, reduction="sum"),
+    "kl": lambda s: F.kl_div(s.out.log_softmax(1), s.target.softmax(1), reduction="sum"),
     "ctc": lambda s: ctc(s, "sum"),
     "by hand": lambda s: (s.out - s.target).pow(2).sum(),
     "by hand, features divided": lambda s: (s.out / 8 - s.target).pow(2).sum(),
@@ -290,7 +293,7 @@ UNKNOWN = {
     "reentrant checkpoint": lambda s: checkpoint(
         lambda x: F.mse_loss(s.net(x), s.target), s.x.requires_grad_(), use_reentrant=True
     ),
-    "parameters only": lambda s: s.weight.pow(2).sum(),
+    "weights that may hold the samples": lambda s: (s.losses * (s.target[:, 0] / s.samples)).sum(),
     "losses of all samples": lambda s: s.losses,
     "no graph": lambda s: s.mean.detach(),
     "too many terms": lambda s: sum([s.mean] * 70),
@@ -301,7 +304,9 @@ NOT_JOINED = {
     "autocast",
     "autocast of cross_entropy",
     "contrastive",
+    "nothing",
     "over a global count of kept targets",
+    "parameters only",
     "weighed",
     "with weights that are learned",
     "with a penalty",
