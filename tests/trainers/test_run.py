@@ -172,7 +172,7 @@ def _stock_from(workers: Workers, folder: Path, snapshot: Path) -> torch.Tensor:
 
 def test_an_unequal_pair_reaches_sizes_near_the_optimum(workers, tmp_path):
     log = tmp_path / "run.jsonl"
-    settings = {"policy": "equal_finish", "log": str(log)}
+    settings = {"log": str(log)}
     speeds = ["--seconds-per-sample", "0.006,0.002", "--samples", "512"]
     arguments = ["2", "9", "--snapshot", str(tmp_path / "0"), *speeds]
     _, said = train(workers, tmp_path, "tutorial.py", *arguments, **settings)
