@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch.distributed as dist
@@ -15,6 +15,7 @@ from evenstep.pytorch.checks import check_model
 from evenstep.pytorch.fetching import count_samples
 from evenstep.pytorch.loader_options import check_loading, options_of
 from evenstep.pytorch.loss_kind import Verdict
+from evenstep.training.collective import Collective, compare, gather_values
 
 TRAINERS = {
     "accelerate": "evenstep.accelerate",
@@ -84,6 +85,27 @@ def check_loader(loader: DataLoader[Any], num_workers: int) -> dict[str, Any]:
     options = options_of(loader, num_samples, total, num_workers, {})
     order = {name: options[name] for name in ("shuffle", "seed", "drop_last", "pad")}
     return {"total": total, "the number of samples": num_samples, **order}
+
+
+def agree(check: Callable[[], dict[str, Any]], collective: Collective) -> int:
+    """Return the total if no worker's check raises and all return the same.
+
+    Otherwise it raises InvalidSetting, on all workers; all of them must call it.
+    """
+    problem, common = None, {}
+    try:
+        common = check()
+    except InvalidSetting as error:
+        problem = str(error)
+    except Exception as error:
+        # The other workers wait for an answer.
+        problem = f"the loop cannot be judged: {error!r}"
+    seen = gather_values(collective, [problem, common])
+    for text, _ in seen:
+        if text is not None:
+            raise InvalidSetting(text)
+    compare([theirs for _, theirs in seen])
+    return int(common["total"])
 
 
 def check_verdicts(verdicts: Iterable[Verdict]) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from evenstep.pytorch.attribution import memory_of
+from evenstep.pytorch.loader import BalancedLoader
 from evenstep.training.iteration import Pass
 
 if TYPE_CHECKING:
@@ -46,14 +47,14 @@ class WatchedPass:
         self.of = Pass()
         """The pass that batches of the stock loader belong to, where a balancer adopts them."""
         self.recent: deque[tuple[int, Any]] = deque(
-            maxlen=_MOST_RECENT if watch.balancer is None else 1
+            maxlen=_MOST_RECENT if watch.balancing is None else 1
         )
         """The newest batches of the stock loader, each with its number of samples."""
         self._watch = watch
         self._is_stock = True
         self._epoch: int | None = None
         self._batches = iter(())
-        if loader not in watch.balanced:
+        if self._balanced is None:
             self._batches = make()
         elif loader.num_workers == 0:
             # What the stock iterator draws from the same generator.
@@ -87,9 +88,9 @@ class WatchedPass:
     def __next__(self) -> Any:
         if self._epoch is None:
             self._epoch = getattr(self.loader.sampler, "epoch", 0)
-        can_switch = self.can_switch or self.num_batches == 0
-        if self._is_stock and can_switch and self.loader in self._watch.balanced:
-            self._continue_balanced(self._epoch)
+        balanced = self._balanced
+        if self._is_stock and balanced is not None and (self.can_switch or not self.num_batches):
+            self._continue_with(balanced, self._epoch)
         try:
             batch = self._next_stock() if self._is_stock else next(self._batches)
         except StopIteration:
@@ -105,9 +106,14 @@ class WatchedPass:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_batches"], name)
 
-    def _continue_balanced(self, epoch: int) -> None:
+    @property
+    def _balanced(self) -> BalancedLoader | None:
+        """The balancer's loader in place of this one, if it is balanced."""
+        balancing = self._watch.balancing
+        return None if balancing is None else balancing.balanced.get(self.loader)
+
+    def _continue_with(self, balanced: BalancedLoader, epoch: int) -> None:
         """Hand out the batches of the balancer's loader from this iteration on."""
-        balanced = self._watch.balanced[self.loader]
         balanced.go_to(epoch, self.num_batches)
         self._batches, self._is_stock, self.is_known = iter(balanced), False, True
         self.recent.clear()
@@ -118,9 +124,11 @@ class WatchedPass:
         """Return the next batch of the stock loader; an iteration begins if it is observed."""
         samples = self._count_samples()
         self.samples = max(samples, 1)
-        self.is_known = self.loader in self._watch.observed and samples > 0
-        if self.is_known:
-            return self._watch.adopt(self, samples, lambda: next(self._batches))
+        balancing = self._watch.balancing
+        self.is_known = False
+        if balancing is not None and self.loader in balancing.observed and samples > 0:
+            self.is_known = True
+            return balancing.adopt(self, samples, lambda: next(self._batches))
         batch: Any = next(self._batches)
         if not self._watch.is_over:
             self.recent.append((self.samples, batch))

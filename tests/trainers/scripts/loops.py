@@ -272,6 +272,10 @@ def static_graph():
     return train(wrap(static_graph=True), loader_of(samples()))
 
 
+def normalised():
+    return train(wrap(net(nn.BatchNorm1d(3))), loader_of(samples()))
+
+
 def unshuffled():
     dataset = samples()
     sampler = DistributedSampler(dataset, shuffle=False, drop_last=True)
@@ -311,6 +315,16 @@ def divided_by_a_number():
 def weights_of_classes():
     def loss_of(scores, y):
         return F.cross_entropy(scores, y, weight=torch.tensor([1.0, 2.0, 3.0]).double())
+
+    return train(wrap(), loader_of(samples()), loss_of)
+
+
+def ignored_on_one_worker():
+    """Only worker 1 sees that some targets do not count."""
+
+    def loss_of(scores, y):
+        is_ignored = (y == 0) & (dist.get_rank() == 1)
+        return F.cross_entropy(scores, y.masked_fill(is_ignored, -100))
 
     return train(wrap(), loader_of(samples()), loss_of)
 
