@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.test_examples import ROOT
+from tests.examples import ROOT
 
 pytestmark = [pytest.mark.example, pytest.mark.distributed, pytest.mark.timeout(300)]
 
