@@ -48,28 +48,28 @@ class Gathering:
 
     def gather(self, tensor: Any) -> Any:
         """Gather tensors of all workers, which may have one entry per sample of a batch."""
-        loader = self._active
-        if loader is None or loader.dealt is None:
+        loader = self._source
+        if loader.dealt is None:
             return self._gather(tensor)
         with loader.balancer.away():
             return self._gather_dealt(tensor, loader.dealt)
 
     def gather_for_metrics(self, input_data: Any, use_gather_object: bool = False) -> Any:
         """Gather tensors or objects of all workers, without samples that are repeated."""
-        loader = self._active
+        loader = self._source
         if not use_gather_object and _has_only_tensors(input_data):
             return self._gather_for_metrics(input_data)
-        if loader is None or loader.dealt is None:
+        if loader.dealt is None:
             return self._gather_for_metrics(input_data, use_gather_object=use_gather_object)
         with loader.balancer.away():
-            rows = self._rows([len(input_data)], loader.dealt)
+            samples, sizes = self._rows([len(input_data)], loader.dealt).T
             gathered = gather_object(input_data)
-        sizes = rows[:, 0]
-        if not np.array_equal(rows[:, 1], sizes):
-            return gathered
-        in_order = [gathered[i] for i in places(loader.dealt.sizes, np.cumsum(sizes) - sizes)]
-        ends = loader.end_of_dataloader and loader.remainder > 0
-        return in_order[: loader.remainder] if ends else in_order
+        if self._are_of_a_batch(sizes, samples):
+            found = places(loader.dealt.sizes, np.cumsum(sizes) - sizes)
+            gathered = [gathered[i] for i in found]
+        state = self._accelerator.gradient_state
+        ends = state.end_of_dataloader and state.remainder > 0
+        return gathered[: state.remainder] if ends else gathered
 
     def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
         """Return a loader of the same epoch that begins with this batch."""
@@ -78,13 +78,16 @@ class Gathering:
         return self._skip_first_batches(dataloader, num_batches=num_batches)
 
     @property
-    def _active(self) -> AcceleratedLoader | None:
-        """The balanced loader that tensors come from: not where Accelerate's own is running."""
-        # After a loop none is running, but tensors of its last batch may still be gathered.
+    def _source(self) -> AcceleratedLoader:
+        """The balanced loader that tensors may come from, also after its loop has ended."""
         active = self._accelerator.gradient_state.active_dataloader
-        if active is None:
-            return self.loader
-        return active if isinstance(active, AcceleratedLoader) else None
+        return active if isinstance(active, AcceleratedLoader) else self.loader
+
+    def _are_of_a_batch(self, rows: Ints, samples: Ints) -> bool:
+        """Whether tensors with these rows have one for each sample of a balanced batch."""
+        active = self._accelerator.gradient_state.active_dataloader
+        is_evaluation = active is not None and not isinstance(active, AcceleratedLoader)
+        return np.array_equal(rows, samples) and not (is_evaluation and (rows == rows[0]).all())
 
     def _gather_dealt(self, tensor: Any, dealt: Dealt) -> Any:
         tensors: list[torch.Tensor] = []
@@ -97,7 +100,7 @@ class Gathering:
 
     def _gather_one(self, tensor: torch.Tensor, rows: Ints, samples: Ints, sizes: Ints) -> Any:
         """Gather a tensor that has this many rows on each worker."""
-        if np.array_equal(rows, samples) and tensor.ndim:
+        if self._are_of_a_batch(rows, samples) and tensor.ndim:
             most = int(rows.max())
             padding = tensor.new_zeros((most - len(tensor), *tensor.shape[1:]))
             gathered = self._gather(torch.cat([tensor, padding]))
