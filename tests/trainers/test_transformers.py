@@ -195,7 +195,7 @@ def test_resumes_exactly_in_mid_epoch(workers, tmp_path, accumulated, strategy, 
 def test_sizes_come_to_the_optimum_of_emulated_speeds(workers, tmp_path, trainer):
     balanced, _ = workers.run(
         hf_jobs.train, folder=str(tmp_path), timeout=TIMEOUT, is_balanced=True, trainer=trainer,
-        model="slow", max_steps=30, options={"policy": "equal_finish"},
+        model="slow", max_steps=20, options={"policy": "equal_finish"},
     )  # fmt: skip
     assert sum(balanced.sizes) == TOTAL
     assert above_the_optimum(balanced.sizes) <= 1.1
