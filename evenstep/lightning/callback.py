@@ -63,7 +63,8 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
         return self._balancer
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage != "fit" or not can_balance(trainer):
+        mode = self._options.get("mode", "balanced")
+        if stage != "fit" or not can_balance(trainer, mode):
             return
         # First in line, so that other callbacks log in a batch that has begun, and see averages.
         trainer.callbacks.remove(self)

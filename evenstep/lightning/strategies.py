@@ -12,10 +12,10 @@ SHARDED = ("FSDPStrategy", "DeepSpeedStrategy", "ModelParallelStrategy")
 """Strategies in which workers wait for each other layer by layer, or share one batch."""
 
 
-def can_balance(trainer: Any) -> bool:
+def can_balance(trainer: Any, mode: str) -> bool:
     """Whether a Trainer trains with DDP on several workers; warns if it does not.
 
-    Raises InvalidSetting where models are divided between the workers.
+    Raises InvalidSetting where models are divided between the workers, and for SyncBatchNorm.
     """
     strategy, known = trainer.strategy, package_of(trainer).strategies
     # Some are subclasses of DDPStrategy.
@@ -26,6 +26,12 @@ def can_balance(trainer: Any) -> bool:
             "a loop of your own"
         )
     if isinstance(strategy, known.DDPStrategy) and trainer.world_size > 1:
+        # A private name, for an early and clear error. If it is gone, the balancer raises one.
+        if getattr(strategy, "_layer_sync", None) is not None and mode != "off":
+            raise InvalidSetting(
+                f"sync_batchnorm must be False in mode {mode!r}, got True: SyncBatchNorm waits for "
+                "the other workers in the forward pass, and is right for equal batches only"
+            )
         return True
     warnings.warn(
         "Evenstep balances DDP on several workers and leaves this training as it is: "

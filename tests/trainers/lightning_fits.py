@@ -380,5 +380,9 @@ def fit_refused(kind: str) -> None:
         "own batches": DataLoader(samples(), batch_sampler=BatchSampler(range(40), EVEN, False)),
     }
     settings = {"total": 20} if kind == "other total" else {}
-    trainer = make_trainer([callback(**settings)], use_distributed_sampler=kind != "whole")
+    trainer = make_trainer(
+        [callback(**settings)],
+        use_distributed_sampler=kind != "whole",
+        sync_batchnorm=kind == "synchronised",
+    )
     trainer.fit(module, loaders.get(kind, make_loader()))

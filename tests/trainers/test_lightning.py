@@ -260,6 +260,7 @@ def test_streams_are_read_to_their_ends_and_resume(workers, tmp_path):
         ("whole", "must have a DistributedSampler .*, got a SequentialSampler"),
         ("own batches", "must have a batch_size, .*, got batch_size=None or a batch_sampler"),
         ("other total", "must be the balancer's total, 20, .*, got 8"),
+        ("synchronised", "sync_batchnorm must be False in mode 'balanced', got True"),
         ("sum", "a loss must be a mean .*, got a sum"),
         ("gathering", r"must have the same shape .*, got \(4, 6\), \(12, 6\)"),
     ],
