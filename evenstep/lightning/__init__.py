@@ -7,7 +7,6 @@ The LightningModule and its data stay as they are. The Trainer may be that of `l
 of `pytorch_lightning`.
 """
 
-from evenstep.lightning.callback import EvenstepCallback
-from evenstep.lightning.factory import make_callbacks
+from evenstep.lightning.callback import EvenstepCallback, make_callbacks
 
 __all__ = ["EvenstepCallback", "make_callbacks"]

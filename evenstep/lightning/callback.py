@@ -7,6 +7,7 @@ own.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,9 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from evenstep.errors import InvalidSetting
 from evenstep.lightning.batch_values import BatchValues
-from evenstep.lightning.package import Callback
-from evenstep.lightning.strategies import can_balance
 from evenstep.lightning.train_loader import make_train_loader, total_of
+from evenstep.lightning.trainers import Callback, can_balance
 from evenstep.pytorch import Balancer, StreamLoader
 from evenstep.pytorch.loader_options import LoaderOptions
 
@@ -63,7 +63,8 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
         return self._balancer
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage != "fit" or not can_balance(trainer):
+        mode = self._options.get("mode", "balanced")
+        if stage != "fit" or not can_balance(trainer, mode):
             return
         # First in line, so that other callbacks log in a batch that has begun, and see averages.
         trainer.callbacks.remove(self)
@@ -197,3 +198,14 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
         self._values.end()
         self._undo = self._balancer = self._loader = None
         self._has_new_buffers = self._is_positioned = False
+
+
+def make_callbacks() -> list[EvenstepCallback]:
+    """Return a callback with the default settings if `EVENSTEP=1` is set, otherwise none.
+
+    Lightning calls it for every Trainer, by its entry point for factories of callbacks.
+    """
+    value = os.environ.get("EVENSTEP", "0")
+    if value not in ("", "0", "1"):
+        raise InvalidSetting(f"EVENSTEP must be 0 or 1 in the environment, got {value!r}")
+    return [EvenstepCallback()] if value == "1" else []

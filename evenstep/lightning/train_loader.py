@@ -15,7 +15,7 @@ from typing import Any
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from evenstep.errors import InvalidSetting
-from evenstep.lightning.package import fabric_of
+from evenstep.lightning.trainers import fabric_of
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.loader_options import LoaderOptions
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -178,14 +179,14 @@ def callback(**settings: Any) -> EvenstepCallback:
     return EvenstepCallback(**(given | settings))
 
 
-def make_trainer(callbacks: list[Any], **settings: Any) -> Any:
+def make_trainer(callbacks: list[Any], package: Any = pl, **settings: Any) -> Any:
     given: dict[str, Any] = {
         "max_epochs": 2, "strategy": "ddp", "accelerator": "cpu", "devices": NUM_WORKERS,
         "logger": False, "log_every_n_steps": 1, "enable_progress_bar": False,
         "enable_model_summary": False, "callbacks": callbacks,
         "enable_checkpointing": any(isinstance(one, ModelCheckpoint) for one in callbacks),
     }  # fmt: skip
-    return pl.Trainer(**(given | settings))
+    return package.Trainer(**(given | settings))
 
 
 class Memory(Logger):  # type: ignore[misc]
@@ -211,8 +212,8 @@ class Outcome(NamedTuple):
     visited: list[list[int]]
     """The samples of each batch."""
     logged: list[tuple[int, dict[str, float]]]
-    ended: tuple[int, int]
-    """The updates and epochs that Lightning has counted."""
+    ended: tuple[int, int, int]
+    """The updates and epochs that Lightning has counted, and the iterations of an epoch."""
     warned: list[str]
 
 
@@ -237,7 +238,7 @@ def fit(
         made = make_trainer(callbacks, logger=logger, **trainer)
         made.fit(model, make_loader(**(loader or {})), val, ckpt_path=ckpt_path)
     texts = [str(warning.message) for warning in warned]
-    ended = made.global_step, made.current_epoch
+    ended = made.global_step, made.current_epoch, made.num_training_batches
     return Outcome(parameters(model), model.visited, logger.logged, ended, texts)
 
 
@@ -246,6 +247,30 @@ def fit_in_bfloat16(balanced: bool) -> torch.Tensor:
     trainer = make_trainer([callback()] if balanced else [], precision="bf16-mixed")
     trainer.fit(model, make_loader(dtype=torch.float32))
     return parameters(model)
+
+
+def fit_with_the_other_name(balanced: bool) -> tuple[torch.Tensor, list[int]]:
+    """Fit with `pytorch_lightning`, while the callback is one of `lightning.pytorch`."""
+    package: Any = import_module("pytorch_lightning")
+
+    class Other(package.LightningModule):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = net(torch.float64)
+            self.sizes: list[int] = []
+
+        def training_step(self, batch: Any) -> torch.Tensor:
+            x, y, _ = batch
+            self.sizes.append(len(x))
+            return F.cross_entropy(self.net(x), y)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    model = Other()
+    trainer = make_trainer([callback()] if balanced else [], package=package)
+    trainer.fit(model, make_loader(sampler="odd"))
+    return parameters(model), model.sizes
 
 
 class Twice(NamedTuple):
@@ -355,5 +380,9 @@ def fit_refused(kind: str) -> None:
         "own batches": DataLoader(samples(), batch_sampler=BatchSampler(range(40), EVEN, False)),
     }
     settings = {"total": 20} if kind == "other total" else {}
-    trainer = make_trainer([callback(**settings)], use_distributed_sampler=kind != "whole")
+    trainer = make_trainer(
+        [callback(**settings)],
+        use_distributed_sampler=kind != "whole",
+        sync_batchnorm=kind == "synchronised",
+    )
     trainer.fit(module, loaders.get(kind, make_loader()))
