@@ -13,6 +13,7 @@ import tensorflow as tf
 from evenstep.core.stock_order import stock_order
 from evenstep.errors import InvalidSetting
 from evenstep.tensorflow import FitBalancer
+from evenstep.tensorflow.fit import parts_of
 from tests.tensorflow.setup import cycle, data, distance, loss_of, net, note_reports, parameters
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(180)]
@@ -219,6 +220,11 @@ def test_validation_is_the_mean_over_all_samples(cluster):
     assert [values[-1] for values in during] == pytest.approx(alone, rel=1e-6)
     assert len(set(during[0])) == 3
     assert free and iterations == 4 * EPOCH
+
+
+def test_validation_takes_a_sample_for_each_worker():
+    with pytest.raises(InvalidSetting, match="at least one for each of 3 workers, got 2"):
+        parts_of(2, total=8, num_workers=3)
 
 
 class Stopping(keras.callbacks.Callback):  # type: ignore[misc]
