@@ -93,7 +93,7 @@ def check_digests(rows: NDArray[np.float32], plan: Plan, position: Sequence[int]
             "all workers must use the same plan for the same samples, but worker "
             f"{different[0]} used another than plan {plan.number} with sizes "
             f"{plan.sizes.tolist()}, or other samples; do all workers go through the same epochs, "
-            "with the same versions of evenstep and numpy?"
+            "from the same checkpoint, with the same versions of evenstep and numpy?"
         )
 
 

@@ -19,7 +19,7 @@ from typing import IO
 ROOT = Path(__file__).parent.parent.parent
 SWITCHED, DIRECT = "10.89.0", "10.89.1"
 """The networks of the switch and of the further link."""
-COMMANDS = ("unshare", "nsenter", "ip", "tc", "mount", "hostname")
+COMMANDS = ("unshare", "nsenter", "ip", "tc", "mount", "hostname", "openssl")
 _GRACE = 10.0
 
 
@@ -31,6 +31,8 @@ def obstacle() -> str:
     try:
         with Host("probe") as host:
             host.run("ip", "link", "add", "probe", "type", "bridge")
+            _pair(host, "one", host, "other")
+            limit(host, "one", "1mbit")
     except (OSError, subprocess.SubprocessError) as error:
         return f"hosts need the right to make namespaces and links (usually root): {error}"
     return ""
@@ -111,7 +113,7 @@ class Network:
         self.hosts = hosts
 
     def cut(self, name: str) -> None:
-        """Take the link between a host and the switch down: packets vanish, and nobody is told."""
+        """Take the link between a host and the switch down: packets are lost without a reply."""
         self._switch.run("ip", "link", "set", "dev", f"to-{name}", "down")
 
     def join(self, name: str) -> None:
