@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -43,6 +44,8 @@ class LossCheck:
     def __init__(self) -> None:
         self._seen = 0
         self._asked: set[int] = set()
+        self._divisors: dict[float, int] = {}
+        """The numbers that losses were divided by, each with the samples of the first batch."""
         self._is_unsure = self._has_warned = False
         self._judged: tuple[int, Verdict] | None = None
         self.is_open = True
@@ -64,7 +67,7 @@ class LossCheck:
         judged, self._judged = self._judged, None
         if not self.is_open or judged is None or judged[0] != samples:
             return
-        verdict = judged[1]
+        verdict = self._compared(*judged)
         self._seen += 1
         self._asked.add(judged[0])
         self._is_unsure = self._is_unsure or not verdict.is_certain
@@ -79,6 +82,18 @@ class LossCheck:
         if verdict.kind in ("other", None) and is_final and not self._has_warned:
             self._has_warned = True
             _warn(verdict)
+
+    def _compared(self, samples: int, verdict: Verdict) -> Verdict:
+        """Compare what a loss is divided by with the losses before: a constant leaves a sum."""
+        if verdict.count is None:
+            return verdict
+        before = self._divisors.setdefault(verdict.count, samples)
+        if verdict.kind != "sum":
+            return verdict
+        if before != samples:
+            return replace(verdict, is_certain=True)
+        is_count = len(self._divisors) > 1
+        return replace(verdict, kind="other", is_certain=True) if is_count else verdict
 
     def forget(self) -> None:
         """Forget a loss whose backward pass did not reach the model."""
