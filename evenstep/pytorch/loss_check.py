@@ -25,6 +25,8 @@ LOSSES = ("mean", "sum", "global")
 
 _MOST_SEEN = 64
 """Losses that are all looked at: a script may have several kinds, each for a backward pass."""
+_FEWEST_ALIKE = 4
+"""Losses after which the number that all of them are divided by is a constant."""
 _MOST_ASKED = 8
 """Batch sizes at which the kind of a loss is asked for, if it is not certain."""
 
@@ -44,8 +46,8 @@ class LossCheck:
     def __init__(self) -> None:
         self._seen = 0
         self._asked: set[int] = set()
-        self._divisors: dict[float, int] = {}
-        """The numbers that losses were divided by, each with the samples of the first batch."""
+        self._divisors: list[tuple[float, int]] = []
+        """The numbers that losses were divided by, each with the samples of its batch."""
         self._is_unsure = self._has_warned = False
         self._judged: tuple[int, Verdict] | None = None
         self.is_open = True
@@ -87,13 +89,14 @@ class LossCheck:
         """Compare what a loss is divided by with the losses before: a constant leaves a sum."""
         if verdict.count is None:
             return verdict
-        before = self._divisors.setdefault(verdict.count, samples)
+        self._divisors.append((verdict.count, samples))
         if verdict.kind != "sum":
             return verdict
-        if before != samples:
-            return replace(verdict, is_certain=True)
-        is_count = len(self._divisors) > 1
-        return replace(verdict, kind="other", is_certain=True) if is_count else verdict
+        divisors, sizes = map(set, zip(*self._divisors, strict=True))
+        if len(divisors) > 1:
+            return replace(verdict, kind="other", is_certain=True)
+        is_constant = len(sizes) > 1 and len(self._divisors) >= _FEWEST_ALIKE
+        return replace(verdict, is_certain=is_constant)
 
     def forget(self) -> None:
         """Forget a loss whose backward pass did not reach the model."""

@@ -69,8 +69,8 @@ class Verdict:
     reason: str
     """For a message: what the verdict follows from."""
     count: float | None = None
-    """The number that a sum, or an "other" loss, is divided by, such as tokens, if it may be one that
-    depends on the batch. A sum over a number that stays the same at another size is certain."""
+    """The number that the loss is divided by, such as tokens or the sum of class weights, if it may
+    depend on the batch. A sum over a number that stays the same at another size is certain."""
     is_certain: bool = True
     """Whether it holds for other batches of this script. A sum over a number that is a multiple of
     the samples, for example, is a mean, unless that is by chance: ask again at another size."""
@@ -324,7 +324,7 @@ def _judge_factor(
     if divisor % samples == 0:
         return mean if samples > 1 else replace(mean, kind=None)
     # A number of tokens that the script has read, or a constant.
-    return replace(mean, kind="sum") if 1 < divisor < max(sizes) else None
+    return replace(mean, kind="sum") if 1 <= divisor < max(sizes) else None
 
 
 def _judge_weights(factor: _Factor, reduction: _Reduction, samples: int) -> Verdict | None:

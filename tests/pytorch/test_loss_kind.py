@@ -370,7 +370,8 @@ def test_sum_over_a_constant_is_a_sum_once_the_size_has_changed():
         ("mean", 8, False), ("sum", 8, False),
     ]  # fmt: skip
     check = LossCheck()
-    check.see(Setup(8).sum / 8, 8)
+    for samples in (8, 8, 13):
+        check.see(Setup(samples).sum / 8, samples)
     with pytest.raises(InvalidSetting, match="divided by 8"):
         check.see(Setup(13).sum / 8, 13)
 
