@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +25,8 @@ LOSSES = ("mean", "sum", "global")
 
 _MOST_SEEN = 64
 """Losses that are all looked at: a script may have several kinds, each for a backward pass."""
+_FEWEST_ALIKE = 4
+"""Losses after which the number that all of them are divided by is a constant."""
 _MOST_ASKED = 8
 """Batch sizes at which the kind of a loss is asked for, if it is not certain."""
 
@@ -43,6 +46,8 @@ class LossCheck:
     def __init__(self) -> None:
         self._seen = 0
         self._asked: set[int] = set()
+        self._divisors: list[tuple[float, int]] = []
+        """The numbers that losses were divided by, each with the samples of its batch."""
         self._is_unsure = self._has_warned = False
         self._judged: tuple[int, Verdict] | None = None
         self.is_open = True
@@ -64,7 +69,7 @@ class LossCheck:
         judged, self._judged = self._judged, None
         if not self.is_open or judged is None or judged[0] != samples:
             return
-        verdict = judged[1]
+        verdict = self._compared(*judged)
         self._seen += 1
         self._asked.add(judged[0])
         self._is_unsure = self._is_unsure or not verdict.is_certain
@@ -79,6 +84,19 @@ class LossCheck:
         if verdict.kind in ("other", None) and is_final and not self._has_warned:
             self._has_warned = True
             _warn(verdict)
+
+    def _compared(self, samples: int, verdict: Verdict) -> Verdict:
+        """Compare what a loss is divided by with the losses before: a constant leaves a sum."""
+        if verdict.count is None:
+            return verdict
+        self._divisors.append((verdict.count, samples))
+        if verdict.kind != "sum":
+            return verdict
+        divisors, sizes = map(set, zip(*self._divisors, strict=True))
+        if len(divisors) > 1:
+            return replace(verdict, kind="other", is_certain=True)
+        is_constant = len(sizes) > 1 and len(self._divisors) >= _FEWEST_ALIKE
+        return replace(verdict, is_certain=is_constant)
 
     def forget(self) -> None:
         """Forget a loss whose backward pass did not reach the model."""

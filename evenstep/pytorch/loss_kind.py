@@ -69,7 +69,8 @@ class Verdict:
     reason: str
     """For a message: what the verdict follows from."""
     count: float | None = None
-    """The number that an "other" loss is divided by, such as tokens or the sum of class weights."""
+    """The number that the loss is divided by, such as tokens or the sum of class weights, if it may
+    depend on the batch. A sum over a number that stays the same at another size is certain."""
     is_certain: bool = True
     """Whether it holds for other batches of this script. A sum over a number that is a multiple of
     the samples, for example, is a mean, unless that is by chance: ask again at another size."""
@@ -291,7 +292,7 @@ class _Walk:
             _judge_factor(factor, reduction, sizes | {self._samples}, self._samples)
             for factor in path.factors
         ]
-        for kind in ("mean", "other", None):
+        for kind in ("mean", "other", None, "sum"):
             for verdict in verdicts:
                 if verdict is not None and verdict.kind == kind:
                     return verdict
@@ -312,15 +313,18 @@ def _judge_factor(
     if not math.isfinite(value) or value == 0:
         return None
     divisor = value if factor.divides else 1 / value
-    mean = Verdict("mean", f"it is {_text(reduction)}, divided by {divisor:g}", is_certain=False)
+    text = f"it is {_text(reduction)}, divided by {divisor:g}"
+    mean = Verdict("mean", text, divisor, is_certain=False)
     if factor.divides and not factor.is_number:
         return _judge_divisor_tensor(divisor, reduction, sizes, mean)
     if _is_one_of(divisor, sizes):
         return mean
-    is_multiple = divisor.is_integer() and divisor % samples == 0
-    if not (factor.divides and is_multiple):
+    if not (factor.divides and divisor.is_integer()):
         return None
-    return mean if samples > 1 else replace(mean, kind=None)
+    if divisor % samples == 0:
+        return mean if samples > 1 else replace(mean, kind=None)
+    # A number of tokens that the script has read, or a constant.
+    return replace(mean, kind="sum") if 1 <= divisor < max(sizes) else None
 
 
 def _judge_weights(factor: _Factor, reduction: _Reduction, samples: int) -> Verdict | None:

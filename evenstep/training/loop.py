@@ -373,6 +373,7 @@ class Loop:
         self._finished = None
         self._arrived.clear()
         self.outstanding.clear()
+        self.passed_over.clear()
         self._kept.clear()
         self.iteration = int(state["iteration"])
         self.now = self._retired = self._before_the_first()

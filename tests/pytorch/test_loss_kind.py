@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from evenstep.pytorch.loss_check import LossWatch
+from evenstep.errors import InvalidSetting
+from evenstep.pytorch.loss_check import LossCheck, LossWatch
 from evenstep.pytorch.loss_kind import Verdict, kind_of, verdict_of
 
 SIZES = (8, 13)
@@ -365,7 +366,23 @@ def test_wrong_verdicts_are_never_certain(samples):
 
 def test_sum_over_a_constant_is_a_sum_once_the_size_has_changed():
     verdicts = [verdict_of(Setup(samples).sum / 8, samples) for samples in SIZES]
-    assert [(v.kind, v.is_certain) for v in verdicts] == [("mean", False), ("sum", True)]
+    assert [(v.kind, v.count, v.is_certain) for v in verdicts] == [
+        ("mean", 8, False), ("sum", 8, False),
+    ]  # fmt: skip
+    check = LossCheck()
+    for samples in (8, 8, 13):
+        check.see(Setup(samples).sum / 8, samples)
+    with pytest.raises(InvalidSetting, match="divided by 8"):
+        check.see(Setup(13).sum / 8, 13)
+
+
+def test_sum_over_a_number_of_tokens_that_was_read_is_no_sum():
+    check = LossCheck()
+    batches = [Setup(samples) for samples in SIZES]
+    losses = [(s.token_losses * s.mask).sum() / s.mask.sum().item() for s in batches]
+    check.see(losses[0], 8)
+    with pytest.warns(UserWarning, match=r"balancer.weigh\(loss, count\)"):
+        check.see(losses[1], 13)
 
 
 def test_targets_ignored_alike_in_each_sample_leave_a_mean_that_is_not_certain():
