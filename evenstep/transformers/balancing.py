@@ -156,8 +156,8 @@ class Balancing(TrainerCallback):  # type: ignore[misc]
         balancer = self._bound
         weight = balancer.gradient_weight
         if self._loss is None:
-            self._check.see_loss(loss, round(weight * balancer.total / balancer.num_workers))
             self._check.see_labels(inputs, self._shared)
+            self._check.see_loss(loss, round(weight * balancer.total / balancer.num_workers))
         return loss * weight
 
     def _check_divisor(self, kind: Kind | None, has_items: bool) -> None:

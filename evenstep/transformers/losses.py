@@ -24,7 +24,7 @@ LossAt = Callable[[Any], torch.Tensor]
 _TOLERANCE = 32
 """The relative error of a derivative, in units of the least exact type that it comes from."""
 _MOST_ASKED = 8
-"""Passes in which the graph of a mean is asked whether it is a sum."""
+"""Passes in which the graph of a loss is asked whether it is no mean over samples."""
 
 
 def differentiable(num_items: Any) -> Any:
@@ -82,18 +82,25 @@ class MeanCheck:
         self._num_asked = 0
 
     def see_loss(self, loss: torch.Tensor, samples: int) -> None:
-        """Raise InvalidSetting for a sum, in one of the first passes."""
+        """Raise InvalidSetting for what is certainly no mean over samples, in the first passes."""
         if self._num_asked >= _MOST_ASKED:
             return
         self._num_asked += 1
         verdict = verdict_of(loss, samples)
-        if verdict.is_certain:
-            self._num_asked = _MOST_ASKED
-            if verdict.kind == "sum":
-                raise InvalidSetting(
-                    "the loss of a Trainer must be a mean over the samples of this worker unless "
-                    f'balance(trainer, loss="sum") says otherwise, got a sum, as {verdict.reason}'
-                )
+        if not verdict.is_certain:
+            return
+        self._num_asked = _MOST_ASKED
+        if verdict.kind == "sum":
+            raise InvalidSetting(
+                "the loss of a Trainer must be a mean over the samples of this worker unless "
+                f'balance(trainer, loss="sum") says otherwise, got a sum, as {verdict.reason}'
+            )
+        if verdict.kind == "other":
+            raise InvalidSetting(
+                "the loss of a Trainer must be a mean over the samples of this worker, as the "
+                "stock result depends on which samples those are otherwise, got another loss, as "
+                f"{verdict.reason}"
+            )
 
     def see_labels(self, inputs: Mapping[str, Any], shared: Callable[[Any], list[Any]]) -> None:
         """Raise InvalidSetting unless all samples have the same number of labels.

@@ -87,6 +87,6 @@ def loading_of(stock: Any) -> LoadingOptions:
     }
     if options.get("generator") is None:
         # The seeds of loading processes are not drawn from the numbers of the stock order.
-        options["generator"] = torch.Generator()
+        options["generator"] = torch.Generator().manual_seed(torch.initial_seed())
     loading: LoadingOptions = options  # type: ignore[assignment]
     return loading
