@@ -11,6 +11,13 @@ from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.report import Report, Reports, Usage
 from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
 from evenstep.core.short_form import require_whole
+from evenstep.core.split import (
+    LARGEST_TOTAL,
+    makespan,
+    split_affine,
+    split_monotone,
+    split_proportional,
+)
 from evenstep.core.trainer import Trainer, TrainInBackground, TrainNow
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "Decision",
     "Floats",
     "Ints",
+    "LARGEST_TOTAL",
     "Limits",
     "Plan",
     "Policy",
@@ -43,9 +51,13 @@ __all__ = [
     "gradient_weight",
     "inner_arrays",
     "keep_current",
+    "makespan",
     "predict_times",
     "remap_rows",
     "require",
     "require_whole",
+    "split_affine",
+    "split_monotone",
+    "split_proportional",
     "to_arrays",
 ]

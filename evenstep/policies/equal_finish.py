@@ -23,10 +23,11 @@ from evenstep.core import (
     as_ints,
     fits,
     keep_current,
+    makespan,
     remap_rows,
     require_whole,
+    split_affine,
 )
-from evenstep.core.split import makespan, split_affine
 from evenstep.errors import InfeasibleLimits, InvalidSetting
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.policies.memory_model import MemoryModel

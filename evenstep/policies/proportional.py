@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core import Advice, Decision, Floats, Ints, View, predict_times
-from evenstep.core.split import split_proportional
+from evenstep.core import Advice, Decision, Floats, Ints, View, predict_times, split_proportional
 from evenstep.policies.removal import advise_removal
 
 

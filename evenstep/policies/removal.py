@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.core import Advice, Floats, Ints, Limits
-from evenstep.core.split import makespan, split_affine
+from evenstep.core import Advice, Floats, Ints, Limits, makespan, split_affine
 from evenstep.errors import InfeasibleLimits
 
 WORTHWHILE = 0.01

@@ -7,8 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from evenstep.core import Decision, Ints, View, as_floats, even_sizes, predict_times, require
-from evenstep.core.split import split_proportional
+from evenstep.core import (
+    Decision,
+    Ints,
+    View,
+    as_floats,
+    even_sizes,
+    predict_times,
+    require,
+    split_proportional,
+)
 from evenstep.errors import InvalidSetting
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Decision, Ints, Limits, View, require_whole
-from evenstep.core.split import split_proportional
+from evenstep.core import Decision, Ints, Limits, View, require_whole, split_proportional
 from evenstep.policies.wrappers import Wrapper
 
 

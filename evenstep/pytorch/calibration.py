@@ -19,8 +19,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from evenstep.core import Floats, Ints, Limits, as_floats, require_whole
-from evenstep.core.split import makespan, split_affine
+from evenstep.core import Floats, Ints, Limits, as_floats, makespan, require_whole, split_affine
 from evenstep.errors import CalibrationFailed, InvalidSetting
 from evenstep.measure.timer import Clock
 from evenstep.pytorch.checks import is_fully_sharded

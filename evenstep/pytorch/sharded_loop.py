@@ -22,8 +22,8 @@ from evenstep.core import (
     as_ints,
     even_sizes,
     require_whole,
+    split_proportional,
 )
-from evenstep.core.split import split_proportional
 from evenstep.errors import DivergedPlans, StateFileError
 from evenstep.measure.timer import HostTimer
 from evenstep.policies import Even, Policy, Static

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from evenstep.core import Floats, Ints, Limits, even_sizes
-from evenstep.core.split import LARGEST_TOTAL, makespan, split_affine
+from evenstep.core import LARGEST_TOTAL, Floats, Ints, Limits, even_sizes, makespan, split_affine
 from evenstep.errors import InfeasibleLimits
 from evenstep.insight.thinning import median
 from evenstep.policies.finish_filter import FinishFilter

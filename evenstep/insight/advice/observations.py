@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Bools, Floats, Ints, require
-from evenstep.core.split import LARGEST_TOTAL
+from evenstep.core import LARGEST_TOTAL, UNLIMITED, Bools, Floats, Ints, require
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.policies import make_policy
 from evenstep.runlog import RunLog

@@ -14,8 +14,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Floats, Ints, Limits, as_ints, remap_rows
-from evenstep.core.split import LARGEST_TOTAL, split_affine
+from evenstep.core import (
+    LARGEST_TOTAL,
+    UNLIMITED,
+    Floats,
+    Ints,
+    Limits,
+    as_ints,
+    remap_rows,
+    split_affine,
+)
 from evenstep.errors import EvenstepError
 from evenstep.policies.finish_filter import FinishFilter
 from evenstep.runlog import IterationRow

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core import Ints, Limits, as_floats, frozen
-from evenstep.core.split import split_affine
+from evenstep.core import Ints, Limits, as_floats, frozen, split_affine
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.rules.plan import MigrationPlan, Transfer
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core import Ints, Limits, as_ints, frozen, require
-from evenstep.core.split import split_proportional
+from evenstep.core import Ints, Limits, as_ints, frozen, require, split_proportional
 from evenstep.errors import InvalidSetting
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Floats, Ints, Limits, require
-from evenstep.core.split import split_monotone
+from evenstep.core import UNLIMITED, Floats, Ints, Limits, require, split_monotone
 from evenstep.errors import InvalidSetting
 from evenstep.policies.default import default_policy
 from evenstep.simulator.clusters.conditions import Conditions, Environment
