@@ -210,8 +210,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "a loss that is divided in part": (
         {"model": "mixed"}, "must be divided by num_items_in_batch as a whole, or not at all"),
     "a sum": (
-        {"loss": "sum", "lengths": (8, 8)},
-        r"mean over the samples of this worker unless .* got a sum"),
+        {"loss": "sum", "lengths": (8, 8)}, "mean over the samples of this worker unless .* a sum"),
     "weights of classes": (
         {"model": "classifier", "loss": "weighed"}, "got another loss, as .* weights of classes"),
     "batches that are planned already": (
