@@ -354,6 +354,22 @@ def accumulating(half: Half, feed: str, divides: str) -> nn.Module:
     return model
 
 
+def benching(half: Half, accumulate: int) -> nn.Module:
+    """Have one worker after the other sit out, also within accumulation windows."""
+    sizes = cycle((8, 8), (16, 0), (0, 16), (5, 11), (16, 0), (1, 15), (0, 16))
+    model, loader = half.wrap(policy=sizes, minimum=0), half.loader()
+    optimizer = optimizer_of(model)
+    for i, (x, y) in enumerate(epochs(loader), 1):
+        own = len(x) if half.is_stock else half.balancer._loop.samples
+        with without_exchange(model, "no_sync", keeps=i % accumulate > 0):
+            loss = cross_entropy(model(x), y) / accumulate
+            loss.backward()
+        half.log(loss, own)
+        if i % accumulate == 0:
+            step(optimizer)
+    return model
+
+
 ALIKE = (
     sharpness_aware, siamese, twice, truncated, truncated_in_one_step, echoing, pseudo_labels,
     teacher,
@@ -415,6 +431,11 @@ def test_two_models_train_as_in_the_stock_script(workers, feed, detaches):
 @pytest.mark.parametrize("feed", NEARBY)
 def test_ragged_windows_train_as_in_the_stock_script(workers, feed, divides):
     same_as_stock(workers, accumulating, feed=feed, divides=divides)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_borrowed_samples_of_a_benched_worker_weigh_nothing(workers, accumulate):
+    same_as_stock(workers, benching, accumulate=accumulate)
 
 
 def sharpness_aware_alone(feed: str) -> tuple[torch.Tensor, torch.Tensor, list[int]]:
