@@ -113,8 +113,12 @@ class Attribution:
                 "balancer.on takes a batch as a loader of the balancer returned it, or a part of "
                 "one, got tensors of other memory"
             )
-        self._loop.use(found)
-        self._expected = found
+        self.expect_iteration(found)
+
+    def expect_iteration(self, iteration: Iteration) -> None:
+        """Attribute the next passes to the batch of this iteration."""
+        self._loop.use(iteration)
+        self._expected = iteration
 
     def leave_out(self, inputs: Any) -> None:
         """Leave out the batch of an evaluation, if it came from a loader of the balancer."""
@@ -298,13 +302,23 @@ def deal_samples(loop: Loop, attribution: Attribution, of: Pass, samples: Sample
 
 
 def adopt_batch(
-    loop: Loop, attribution: Attribution, of: Pass, samples: int, fetch: Callable[[], Any]
+    loop: Loop,
+    attribution: Attribution,
+    of: Pass,
+    samples: int,
+    fetch: Callable[[], Any],
+    is_next: bool,
 ) -> Any:
-    """Begin an iteration with a batch of a stock loader, of as many samples on all workers."""
+    """Begin an iteration with a batch of a stock loader, of as many samples on all workers.
+
+    `is_next` says that the next passes run on it, or on another one of the same weight.
+    """
     iteration = loop.begin(of)
     batch = fetch()
     loop.has_batch(np.full(loop.num_workers, samples), (0, of.num_begun))
     attribution.hand_out(iteration, samples, batch)
+    if is_next:
+        attribution.expect_iteration(iteration)
     return batch
 
 

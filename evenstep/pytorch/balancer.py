@@ -184,13 +184,21 @@ class Balancer(BalancerBase):
         """
         return deal_samples(self._loop, self._attribution, self._own_batches, samples)
 
-    def adopt(self, of: Pass, samples: int, fetch: Callable[[], Any]) -> Any:
+    def adopt(
+        self, of: Pass, samples: int, fetch: Callable[[], Any], is_next: bool = False
+    ) -> Any:
         """Begin an iteration with the batch that `fetch` gets from a stock loader, and return it.
 
         It has the same number of samples on all workers, and its gradients the weight that plain
-        DDP gives them. `of` is the pass over that loader. All workers must call it.
+        DDP gives them. `of` is the pass over that loader; `is_next` says that the next passes of
+        the model run on it, or on a batch of the same weight. All workers must call it.
         """
-        return adopt_batch(self._loop, self._attribution, of, samples, fetch)
+        return adopt_batch(self._loop, self._attribution, of, samples, fetch, is_next)
+
+    @property
+    def has_exchanged(self) -> bool:
+        """Whether the gradients of the current batch were exchanged, or kept for an exchange."""
+        return self._loop.now.is_retired
 
     def spoil_time(self) -> None:
         """Leave the time of the running iteration out of the reports: it was not all measured."""

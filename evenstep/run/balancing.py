@@ -62,8 +62,8 @@ class Balancing:
 
     def adopt_outstanding(self, one: WatchedPass, inputs: Any) -> None:
         """Begin iterations with the stock batches that were not trained on yet."""
-        for samples, batch in one.take_outstanding(inputs):
-            self.adopt(one, samples, partial(_same, batch))
+        for i, (samples, batch) in enumerate(one.take_outstanding(inputs)):
+            self.balancer.adopt(one.of, samples, partial(_same, batch), is_next=i == 0)
             # It was fetched before the timer started.
             self.balancer.spoil_time()
 
@@ -79,6 +79,11 @@ class Balancing:
                 )
             return
         for one in found:
+            if not one.can_switch and not one.recent and self.balancer.has_exchanged:
+                # A copy of a stock batch that was fetched long before, at the end of an epoch, say.
+                # Gradients of all stock batches weigh the same.
+                self.balancer.adopt(one.of, one.samples, partial(_same, inputs), is_next=True)
+                self.balancer.spoil_time()
             if one.is_known or not one.recent:
                 continue
             if self._takes_more and one.loader not in self._judged:
