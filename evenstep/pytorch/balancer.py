@@ -184,9 +184,7 @@ class Balancer(BalancerBase):
         """
         return deal_samples(self._loop, self._attribution, self._own_batches, samples)
 
-    def adopt(
-        self, of: Pass, samples: int, fetch: Callable[[], Any], is_next: bool = False
-    ) -> Any:
+    def adopt(self, of: Pass, samples: int, fetch: Callable[[], Any], is_next: bool = False) -> Any:
         """Begin an iteration with the batch that `fetch` gets from a stock loader, and return it.
 
         It has the same number of samples on all workers, and its gradients the weight that plain
