@@ -28,7 +28,7 @@ parser = argparse.ArgumentParser(description="digits from streams")
 parser.add_argument("--checkpoints", type=Path, default=None, help="folder, one file per worker")
 parser.add_argument("--every", type=int, default=10, help="iterations between checkpoints")
 parser.add_argument("--epochs", type=int, default=5)
-parser.add_argument("--iterations", type=int, default=None, help="stop after so many of them")
+parser.add_argument("--iterations", type=int, default=None, help="stop after this number")
 parser.add_argument("--loaders", type=int, default=0, help="loading processes of each worker")
 args = parser.parse_args()
 

@@ -166,7 +166,7 @@ def can_be_wrapped(model: object) -> bool:
 def wrapper_of(model: object) -> DistributedDataParallel:
     """Return the DDP model that wraps this one; raise InvalidSetting unless there is exactly one.
 
-    It is looked for among all objects, once, as whoever wraps a model does not tell it.
+    It is searched for among all objects, once, as a wrapped model does not know its wrapper.
     """
     if model is None:
         raise InvalidSetting(

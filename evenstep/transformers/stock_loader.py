@@ -17,7 +17,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from evenstep.core import as_ints
 from evenstep.core.stock_order import padded
 from evenstep.errors import InvalidSetting
-from evenstep.pytorch.loader_options import OF_PROCESSES, LoadingOptions
+from evenstep.pytorch.loader_options import LoadingOptions, loading_of
 
 
 def check_stock_loader(stock: Any) -> None:
@@ -78,13 +78,9 @@ class StockOrder:
         return iter(padded(as_ints(order), self._length).tolist())
 
 
-def loading_of(stock: Any) -> LoadingOptions:
+def loading_of_stock(stock: Any) -> LoadingOptions:
     """Return the settings of the stock loader that hold for single samples and processes."""
-    options: dict[str, Any] = {
-        name: getattr(stock, name)
-        for name in LoadingOptions.__optional_keys__
-        if hasattr(stock, name) and (stock.num_workers > 0 or name not in OF_PROCESSES)
-    }
+    options = loading_of(stock, stock.num_workers)
     if options.get("generator") is None:
         # The seeds of loading processes are not drawn from the numbers of the stock order.
         options["generator"] = torch.Generator().manual_seed(torch.initial_seed())

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from evenstep.pytorch import BalancedLoader, Balancer
-from evenstep.transformers.stock_loader import StockOrder, check_stock_loader, loading_of
+from evenstep.transformers.stock_loader import StockOrder, check_stock_loader, loading_of_stock
 
 
 class TrainLoader:
@@ -73,7 +73,7 @@ class TrainLoader:
     def _made(self) -> BalancedLoader:
         if self._loader is None:
             balancer = self._bind(self.total)
-            options: Any = {**loading_of(self._stock), "counts": self._counts, "pad": False}
+            options: Any = {**loading_of_stock(self._stock), "counts": self._counts, "pad": False}
             self._loader = balancer.loader(self.dataset, sampler=self._order, **options)
         return self._loader
 
