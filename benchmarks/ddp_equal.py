@@ -117,7 +117,7 @@ class _Repeated(nn.Module):
 
 @contextmanager
 def neighbour(dwell: float) -> Iterator[None]:
-    """Keep a process busy that changes its core every `dwell` seconds on average, unless it is 0."""
+    """Keep a process busy that changes its core every `dwell` seconds on average; none for 0."""
     if not dwell:
         yield
         return
