@@ -18,27 +18,30 @@ from evenstep.pytorch.loss_kind import Verdict
 from evenstep.training.collective import Collective, compare, gather_values
 
 TRAINERS = {
-    "accelerate": "evenstep.accelerate",
-    "deepspeed": None,
     "lightning": "evenstep.lightning",
     "pytorch_lightning": "evenstep.lightning",
-    "ray": "evenstep.ray_train",
-    "transformers": "evenstep.transformers",
     "trl": "evenstep.transformers",
+    "transformers": "evenstep.transformers",
+    "ray": "evenstep.ray_train",
+    "deepspeed": None,
+    "accelerate": "evenstep.accelerate",
 }
-"""Packages that run loops or make loaders of their own, and what balances them instead."""
+"""Packages that run loops or make loaders of their own, and what balances them instead.
+
+Those that run on others come before them.
+"""
 
 
 def check_trainer(loaders: Iterable[DataLoader[Any]]) -> None:
     """Raise InvalidSetting if a trainer runs the loop, or has made a loader."""
     parts = [part for one in loaders for part in (one, one.batch_sampler, one.sampler)]
     names = {*_running_packages(), *(type(part).__module__.partition(".")[0] for part in parts)}
-    for name in sorted(names & set(TRAINERS)):
-        instead = TRAINERS[name]
-        raise InvalidSetting(
-            f"the loop must be the script's own, got one of {name}"
-            + (f": use {instead}" if instead else ", which is not supported")
-        )
+    for name, instead in TRAINERS.items():
+        if name in names:
+            raise InvalidSetting(
+                f"the loop must be the script's own, got one of {name}"
+                + (f": use {instead}" if instead else ", which is not supported")
+            )
 
 
 def check_passes(model: DistributedDataParallel, num_models: int, num_loaders: int) -> None:

@@ -48,6 +48,7 @@ REFUSED_LOOPS = {
     "no_loader": "must come from one DataLoader, got none",
     "sharded": "no model in DistributedDataParallel was trained.*ShardedBalancer",
     "accelerated": "the loop must be the script's own, got one of accelerate: use evenstep.acc",
+    "by_hugging_face": "the loop must be the script's own, got one of transformers: use evenst",
     "by_lightning": "the loop must be the script's own, got one of lightning: use evenstep.lig",
     "single_iteration": "no model in DistributedDataParallel was trained for two iterations",
 }

@@ -5,6 +5,7 @@
 
 import argparse
 import contextlib
+import tempfile
 
 import torch
 import torch.distributed as dist
@@ -444,6 +445,31 @@ def accelerated():
             accelerator.backward(F.cross_entropy(model(x), y))
             optimizer.step()
     return model.module
+
+
+def by_hugging_face():
+    from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainingArguments
+
+    class Model(PreTrainedModel):
+        config_class = PretrainedConfig
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.net = net()
+            self.post_init()
+
+        def forward(self, x, labels):
+            return {"loss": F.cross_entropy(self.net(x), labels)}
+
+    model = Model(PretrainedConfig())
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=8, num_train_epochs=EPOCHS, use_cpu=True,
+            save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no",
+        )  # fmt: skip
+        data = [{"x": x, "labels": y} for x, y in samples()]
+        Trainer(model, arguments, train_dataset=data).train()
+    return model
 
 
 def by_lightning():
