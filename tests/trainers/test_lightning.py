@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-import subprocess
-import sys
 import warnings
 from importlib.metadata import EntryPoint
 from itertools import chain
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -25,6 +22,7 @@ import torch
 from evenstep.errors import InvalidSetting
 from evenstep.lightning import EvenstepCallback, make_callbacks
 from tests.distributed.workers import Workers
+from tests.examples import ROOT, run_on_two_workers
 from tests.pytorch.setup import distance
 from tests.trainers.comparing import TABLE, TOLERANCE, TOTAL, above_the_optimum, assert_same
 from tests.trainers.lightning_fits import (
@@ -42,7 +40,6 @@ from tests.trainers.lightning_fits import (
 
 pytestmark = pytest.mark.distributed
 TIMEOUT = 60.0
-ROOT = Path(__file__).parent.parent.parent
 STOCK, BALANCED = "examples/lightning_digits_stock.py", "examples/lightning_digits.py"
 MANUAL = {"module": "pair", "strategy": "ddp_find_unused_parameters_true"}
 
@@ -346,25 +343,12 @@ def test_two_lines_make_the_difference():
     ]
 
 
-def run_on_two_workers(example: str, tries: int) -> str:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    done = subprocess.run(
-        [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", example],
-        cwd=ROOT, capture_output=True, text=True, timeout=100,
-    )  # fmt: skip
-    if done.returncode and "SIGABRT" in done.stderr and tries > 1:
-        return run_on_two_workers(example, tries - 1)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.example
 @pytest.mark.timeout(300)
 def test_example_learns_as_its_stock_form_does():
-    # A stock script may abort at exit when gloo's threads are late, a known trap of PyTorch.
-    printed = [run_on_two_workers(STOCK, tries=3), run_on_two_workers(BALANCED, tries=1)]
     line = r"loss ([\d.]+), accuracy ([\d.]+)% after 5 epochs"
-    (stock_loss, _), (loss, accuracy) = (re.findall(line, text)[0] for text in printed)
+    done = [run_on_two_workers(STOCK, tries=5, result=line), run_on_two_workers(BALANCED)]
+    (stock_loss, _), (loss, accuracy) = (re.findall(line, one.stdout)[0] for one in done)
     # In single precision, so that the order in which gradients are added shows in the last digits.
     assert float(loss) == pytest.approx(float(stock_loss), abs=2e-3)
     assert float(accuracy) > 90

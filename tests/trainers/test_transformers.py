@@ -1,12 +1,8 @@
 """A balanced Trainer trains as the stock Trainer does, or stops with an error."""
 
 import difflib
-import os
 import re
-import subprocess
-import sys
 from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,11 +17,11 @@ from evenstep.errors import InvalidSetting
 from evenstep.transformers import balance
 from evenstep.transformers.balance import BalancedTrainer, check_parallelism
 from evenstep.transformers.stock_loader import StockOrder
+from tests.examples import ROOT, run_on_two_workers
 from tests.pytorch.setup import distance
 from tests.trainers import hf_jobs
 from tests.trainers.comparing import NUM_WORKERS, TABLE, TOTAL, above_the_optimum, assert_same
 
-ROOT = Path(__file__).parent.parent.parent
 STOCK, BALANCED = "examples/hf_trainer_stock.py", "examples/hf_trainer.py"
 
 pytestmark = pytest.mark.distributed
@@ -309,17 +305,13 @@ def test_two_lines_make_the_difference_between_the_examples():
 
 @pytest.mark.timeout(250)
 def test_examples_print_the_same_losses():
-    printed = []
-    for name in (STOCK, BALANCED):
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-        done = subprocess.run(
-            [*torchrun, "--local-addr", "127.0.0.1", "--nproc-per-node", "2", name,
-             "--epochs", "2", "--paragraphs", "340", "--batch-size", "8"],
-            cwd=ROOT, capture_output=True, text=True, timeout=120,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        printed.append(re.findall(r"^update (\d+): loss ([\d.]+)$", done.stdout, re.MULTILINE))
+    given = ["--epochs", "2", "--paragraphs", "340", "--batch-size", "8"]
+    done = [
+        run_on_two_workers(STOCK, *given, tries=5, result=r"^update 20: loss"),
+        run_on_two_workers(BALANCED, *given),
+    ]
+    line = re.compile(r"^update (\d+): loss ([\d.]+)$", re.MULTILINE)
+    printed = [line.findall(one.stdout) for one in done]
     stock, balanced = printed
     assert [update for update, _ in stock] == ["10", "20"]
     assert [update for update, _ in balanced] == ["10", "20"]
