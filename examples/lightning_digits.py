@@ -76,3 +76,5 @@ if trainer.is_global_zero:
     metrics = trainer.callback_metrics
     print(f"loss {metrics['loss_epoch']:.4f}, accuracy {metrics['accuracy']:.1%}", end=" ")
     print(f"after {EPOCHS} epochs")
+# Otherwise threads of gloo may abort the process while it exits.
+torch.distributed.destroy_process_group()
