@@ -577,10 +577,11 @@ def test_three_lines_of_the_example_make_the_difference():
 @pytest.mark.example
 @pytest.mark.timeout(180)
 def test_example_learns_as_its_stock_form_does():
-    printed = [run_on_two_workers(name, "--cpu", tries=3).stdout for name in (STOCK, BALANCED)]
+    # Only the stock script is tried again if it aborts at its exit.
+    done = [run_on_two_workers(STOCK, "--cpu", tries=3), run_on_two_workers(BALANCED, "--cpu")]
     stock, balanced = (
-        [float(percent) for percent in re.findall(r"^accuracy ([\d.]+)% after", out, re.MULTILINE)]
-        for out in printed
+        [float(part) for part in re.findall(r"^accuracy ([\d.]+)% after", one.stdout, re.MULTILINE)]
+        for one in done
     )
     assert len(stock) == 5 and stock[-1] > 90
     # Single precision may decide on one of 269 images.
