@@ -37,5 +37,6 @@ def test_example_learns_to_read_digits(options, tmp_path):
         assert worker.returncode == 0, err
         [accuracy] = re.findall(r"^worker \d: accuracy ([\d.]+)% after 4 epochs$", out, re.M)
         assert float(accuracy) > 90
-    assert re.search(r"^evenstep: batch sizes \d+/\d+; ", said[0][1], re.M)
+    # On equal cores the policy may well keep the sizes of plain BSP.
+    assert re.search(r"^evenstep: batch sizes \d+/\d+(, as in plain BSP)?; ", said[0][1], re.M)
     assert runlog.read(log).matrix("batch_sizes").sum(axis=1).tolist() == [*[64] * 15, 40] * 4
