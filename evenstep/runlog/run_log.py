@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from evenstep.core import Floats, Ints
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
-from evenstep.runlog.iteration_row import speeds_of
+from evenstep.runlog.iteration_row import QUANTITIES, IterationRow, speeds_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +60,14 @@ class Segment:
         finished = self.times + np.where(np.isnan(self.waiting), 0.0, self.waiting)
         longest = np.fmax.reduce(finished, axis=1, initial=-np.inf)
         return np.where(np.isneginf(longest), np.nan, longest)
+
+    def rows(self) -> Iterator[IterationRow]:
+        """Yield the iterations one by one."""
+        for k in range(len(self.iterations)):
+            quantities = {name: getattr(self, name)[k] for name in QUANTITIES}
+            yield IterationRow(
+                int(self.iterations[k]), int(self.plans[k]), float(self.starts[k]), **quantities
+            )
 
     def part(self, rows: slice) -> Segment:
         """Return some of the rows."""

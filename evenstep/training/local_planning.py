@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Plan, Policy, Reports, even_sizes
+from evenstep.core import Plan, Policy, Reports
 from evenstep.core.planner import Planner
 from evenstep.training.checkpoint import (
     GIVEN_TOTAL,
@@ -80,7 +80,6 @@ class LocalPlanning:
         """Plan for another total from an iteration on; sizes stay in proportion."""
         before, last = self.planner.total, self.totals.last_reports
         self.planner.change_total(total, iteration, None if last is None else last.caps)
-        self.totals.summary.compare_with(even_sizes(total, self.planner.limits))
         self.note(iteration, f"the total changes from {before} to {total} samples")
 
     def meet(self) -> None:

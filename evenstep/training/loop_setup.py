@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from evenstep.core import Policy, even_sizes
+from evenstep.core import Policy
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.measure.timer import HostTimer
@@ -20,7 +20,7 @@ from evenstep.training.collective import (
 from evenstep.training.local_planning import LocalPlanning
 from evenstep.training.loop import Loop, Restart, away_from
 from evenstep.training.manager_planning import Away, ManagerPlanning
-from evenstep.training.recorder import Log, Recorder, RunTotals, make_recorder
+from evenstep.training.recorder import Log, Recorder, RunTotals, header_of
 from evenstep.training.report_rows import ExtraColumn
 from evenstep.training.reporter import Reporter
 from evenstep.training.settings import (
@@ -142,10 +142,10 @@ def make_boundary(
     """
     worker = collective.worker
     planner = settings.make_planner(members, policy, delay)
-    header = source, settings.mode, settings.predictor or "none"
     job = job if coordinator is None else coordinator.job
-    recorder = _opened(lambda: make_recorder(log, planner, *header, job), collective)
-    totals = RunTotals(even_sizes(settings.total, planner.limits), recorder, settings.mode)
+    header = header_of(planner, source, settings.mode, settings.predictor or "none", job)
+    recorder = _opened(lambda: Recorder(log, header) if log else None, collective)
+    totals = RunTotals(header, recorder)
     if coordinator is None:
         return LocalPlanning(planner, totals)
     cap = None if settings.micro_batches else settings.limit_of(worker, len(members))

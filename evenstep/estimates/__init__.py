@@ -1,0 +1,20 @@
+"""Estimates: what plain BSP and the optimum would take, what is gained, and who is slow.
+
+Every view takes its figures from here: the summary of a training, `watch`, the dashboard, reports,
+advice and the demo.
+"""
+
+from evenstep.estimates.estimates import CLEAR, COVERED, Estimate, Estimates, Straggler, Window
+from evenstep.estimates.estimator import Estimator, estimator_of, follows_speeds
+
+__all__ = [
+    "CLEAR",
+    "COVERED",
+    "Estimate",
+    "Estimates",
+    "Estimator",
+    "Straggler",
+    "Window",
+    "estimator_of",
+    "follows_speeds",
+]
