@@ -12,10 +12,11 @@ import numpy as np
 
 from evenstep import runlog
 from evenstep.cli.demo_settings import SHARES, DemoSettings
+from evenstep.estimates.words import duration
 from evenstep.insight.plots.plot import plot
 from evenstep.insight.report.figures import Figures, figures_of
 from evenstep.insight.report.page import page, series_of
-from evenstep.insight.report.words import SOURCE_MEANS, duration, sentences
+from evenstep.insight.report.words import SOURCE_MEANS, sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +121,9 @@ def _optimum(settings: DemoSettings) -> tuple[list[int] | None, float | None]:
 
 
 def _estimated_optimum(plain: Figures) -> float | None:
-    if plain.after is None:
+    if plain.phase is None:
         return None
-    return float(plain.total / np.sum(plain.after.speeds))
+    return float(plain.total / np.sum(plain.phase.speeds))
 
 
 def _seconds(run_log: runlog.RunLog) -> float:

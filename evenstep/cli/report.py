@@ -50,13 +50,13 @@ def run(args: argparse.Namespace) -> int:
     budget = None if args.whole else _BUDGET
     run_log = runlog.read(args.log, budget)
     plain = runlog.read(args.plain, budget) if args.plain else None
-    estimates = look_back(run_log)
-    figures = figures_of(run_log, plain, estimates=estimates)
+    back = look_back(run_log)
+    figures = figures_of(run_log, plain, estimates=back.estimates)
     output = _output(args)
     if output is not None:
-        output.write_text(page(figures, run_log, plain, estimates), encoding="utf-8")
+        output.write_text(page(figures, run_log, plain, back), encoding="utf-8")
     if args.png is not None:
-        plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
+        plot(run_log, args.png, series_of(figures, run_log, plain, back))
     if args.json:
         print_json(figures.as_json())
         return 0

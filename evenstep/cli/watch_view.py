@@ -12,10 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from evenstep.cli.workers_table import workers_table
-from evenstep.insight.advice.forecast import Forecast
-from evenstep.insight.advice.observations import follows_speeds
+from evenstep.estimates import Estimates, Estimator
+from evenstep.estimates.words import duration, headline, optimum_words
 from evenstep.insight.plots.plot_data import readable
-from evenstep.insight.report.words import duration
 from evenstep.runlog import Event, Header, IterationRow, Record
 
 _QUIET = 20.0
@@ -81,7 +80,7 @@ class WatchView:
         self._printed, self._printed_at = watched.latest.iteration, now
         sizes = "/".join(map(str, row.batch_sizes.tolist()[:16]))
         more = "/..." if row.num_workers > 16 else ""
-        self._say(f"{_title(watched)}; batch sizes {sizes}{more}")
+        self._say(f"{_title(watched)} Batch sizes {sizes}{more}.")
 
     def _picture(self, watched: Watched, problem: str | None, now: float) -> RenderableType:
         row = watched.latest.row
@@ -97,20 +96,24 @@ class WatchView:
 
 
 def _title(watched: Watched) -> str:
-    parts = [f"{readable(watched.name, 60)}: iteration {watched.latest.iteration}"]
-    parts.append(f"{duration(watched.iteration_time)} now")
-    if math.isfinite(watched.plain):
-        parts.append(f"plain BSP about {duration(watched.plain)}")
-    if math.isfinite(watched.optimum):
-        parts.append(f"optimum about {duration(watched.optimum)}")
-    parts.append(f"waiting {watched.latest.waiting_share:.0%}")
+    parts = [
+        f"{readable(watched.name, 60)}: iteration {watched.latest.iteration}, "
+        f"{duration(watched.iteration_time)} now."
+    ]
+    estimates = watched.estimates()
+    if estimates is not None:
+        slow = "" if estimates.straggler is None else readable(estimates.straggler.worker, 40)
+        mean = duration(estimates.iteration_time)
+        best = optimum_words(estimates.above_optimum)
+        parts.append(f"{_first_upper(estimates.about)}: {mean}, about {best}.")
+        parts.append(headline(estimates, slow))
     if watched.num_missed:
-        parts.append(f"{watched.num_missed} rows missed")
-    return ", ".join(parts)
+        parts.append(f"{watched.num_missed} rows missed.")
+    return " ".join(parts)
 
 
-_CATCH_UP = 200
-"""Most iterations of one poll that lines are fitted to: the last ones."""
+def _first_upper(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 class Latest:
@@ -141,7 +144,7 @@ class Latest:
 
     @property
     def waiting_share(self) -> float:
-        """The fraction of the workers' time in the last iteration that was spent waiting."""
+        """The part of the workers' time in the last iteration that was spent waiting."""
         if self.row is None:
             return 0.0
         longest = iteration_time(self.row)
@@ -158,24 +161,29 @@ class Watched:
         """Why the run ended, if its log has the reason."""
         self.num_missed = 0
         """Rows that were missed because the connection was lost for too long."""
-        self._forecast: Forecast | None = None
+        self._estimator: Estimator | None = None
+        self._estimates: tuple[int, Estimates | None] = (-1, None)
 
     @property
     def ended(self) -> bool:
         return self.latest.ended
 
     def take(self, records: Sequence[Record]) -> None:
-        first = max(0, len(records) - _CATCH_UP)
-        for i, record in enumerate(records):
+        for record in records:
             if isinstance(record, Header):
-                self.latest, self._forecast = Latest(), None
-            elif isinstance(record, Event) and record.workers is not None:
-                self._forecast = None
-            elif isinstance(record, Event) and record.kind == "end":
+                self.latest, self._estimator = Latest(), Estimator(record)
+                self._estimates = (-1, None)
+            elif self._estimator is not None:
+                self._estimator.take(record)
+            if isinstance(record, Event) and record.kind == "end":
                 self.reason = record.reason
             self.latest.take(record)
-            if isinstance(record, IterationRow) and i >= first:
-                self._observe(record)
+
+    def estimates(self) -> Estimates | None:
+        """Return the figures of the settled iterations so far."""
+        if self._estimator is not None and self._estimates[0] != self.latest.iteration:
+            self._estimates = (self.latest.iteration, self._estimator.estimates())
+        return self._estimates[1]
 
     @property
     def name(self) -> str:
@@ -186,24 +194,6 @@ class Watched:
     def iteration_time(self) -> float:
         """Seconds of the last iteration with known times."""
         return np.nan if self.latest.row is None else iteration_time(self.latest.row)
-
-    @property
-    def plain(self) -> float:
-        """Estimated seconds of an iteration of plain BSP now; NaN while unknown."""
-        return np.nan if self._forecast is None else self._forecast.plain
-
-    @property
-    def optimum(self) -> float:
-        """Estimated seconds of an iteration with the best sizes now; NaN while unknown."""
-        return np.nan if self._forecast is None else self._forecast.optimum
-
-    def _observe(self, row: IterationRow) -> None:
-        header = self.latest.header
-        if self._forecast is None and header is not None:
-            proportional = follows_speeds(header.policy)
-            self._forecast = Forecast(row.num_workers, header.total, proportional)
-        if self._forecast is not None:
-            self._forecast.observe(row.batch_sizes, row.times, row.caps)
 
 
 def iteration_time(row: IterationRow) -> float:

@@ -4,8 +4,16 @@ Every view takes its figures from here: the summary of a training, `watch`, the 
 advice and the demo.
 """
 
-from evenstep.estimates.estimates import CLEAR, COVERED, Estimate, Estimates, Straggler, Window
-from evenstep.estimates.estimator import Estimator, estimator_of, follows_speeds
+from evenstep.estimates.estimates import (
+    CLEAR,
+    COVERED,
+    Estimate,
+    Estimates,
+    Straggler,
+    Window,
+    without_nan,
+)
+from evenstep.estimates.estimator import Estimator, estimates_of, follow, follows_speeds
 
 __all__ = [
     "CLEAR",
@@ -15,6 +23,8 @@ __all__ = [
     "Estimator",
     "Straggler",
     "Window",
-    "estimator_of",
+    "estimates_of",
+    "follow",
     "follows_speeds",
+    "without_nan",
 ]

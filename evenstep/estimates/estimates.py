@@ -133,7 +133,19 @@ class Estimates:
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in JSON's types; unknown values are None."""
-        data = asdict(self)
-        for name in ("plain_times", "overheads"):
-            data[name] = [None if math.isnan(value) else value for value in data[name]]
-        return {**data, "about": self.about, "above_optimum": self.above_optimum}
+        data = {**asdict(self), "about": self.about, "above_optimum": self.above_optimum}
+        known: dict[str, Any] = without_nan(data)
+        return known
+
+
+def without_nan(value: Any) -> Any:
+    """Return a value with None in place of every number that JSON does not have.
+
+    >>> without_nan({"a": [1.5, math.nan]})
+    {'a': [1.5, None]}
+    """
+    if isinstance(value, dict):
+        return {name: without_nan(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

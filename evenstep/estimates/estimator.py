@@ -8,25 +8,27 @@ iterations. Equal records give equal figures, to the last bit: in a live view an
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from evenstep.core import LARGEST_TOTAL, UNLIMITED, Bools, Floats, Limits, even_sizes
+from evenstep.core import LARGEST_TOTAL, UNLIMITED, Bools, Floats, Ints, Limits, as_ints, even_sizes
 from evenstep.errors import EvenstepError
 from evenstep.estimates.estimates import Estimate, Estimates, Straggler, Window
 from evenstep.estimates.overheads import FOLLOWING, SHARES, Overheads, median
 from evenstep.policies import make_policy
-from evenstep.runlog import Event, Header, IterationRow, Record, RunLog
+from evenstep.runlog import Event, Header, IterationRow, Record, RunLog, Segment
 
 _MOST_ROWS, _FEWEST_ROWS, _ENTRIES = 512, 32, 120_000
 """Iterations that are held, and their number times that of the workers."""
 _AROUND = 4
 """Iterations before and after one whose median speed is its lasting speed."""
 _DRAWS = 64
+_BLOCK = 4
 _FEW_ROWS, _FEW_DRAWS = 48, 24
 """Iterations and draws from which the range of the optimum is computed."""
-_CURVED = 0.025
+_CURVED = 0.015
 """The part of a difference from 1 by which the range of a gain is wider than that of the lines."""
 _MOST_PLANS = 64
 _STEPS = 40
@@ -74,9 +76,14 @@ class Estimator:
         """The workers of the next iteration."""
         self._totals: dict[int, int] = {}
         """The totals of the last plans, by number."""
+        self._overheads = Overheads(0)
+        self.workers: tuple[str, ...] = ()
         self._begin(self._present, header.total)
 
     def _begin(self, workers: tuple[str, ...], total: int) -> None:
+        position = {name: i for i, name in enumerate(self.workers)}
+        keep = as_ints([position.get(name, -1) for name in workers])
+        self._overheads = self._overheads.remapped(keep)
         self.workers = workers
         self.total = total
         n = len(workers)
@@ -88,7 +95,6 @@ class Estimator:
         self._sums = _Sums()
         self._last = -1
         self._caps = np.full(n, UNLIMITED)
-        self._overheads = Overheads(n)
         self._shares = np.zeros(n)
 
     # A log may have implausible numbers; what comes of them counts as unknown.
@@ -127,20 +133,28 @@ class Estimator:
         return _Window(self, window, held).estimates()
 
     @np.errstate(all="ignore")
-    def at(self, row: IterationRow) -> tuple[float, float]:
-        """Return the iteration times of plain BSP and of the optimum in one iteration.
+    def compare(self, sizes: Ints, times: Floats) -> tuple[Floats, Floats]:
+        """Return the iteration times of plain BSP and of the optimum in neighbouring iterations.
 
-        They are of this iteration alone: a line in a picture, not a figure.
+        They are of single iterations: a line in a picture, not a figure. NaN where unknown.
         """
-        known, times = _known(row)
-        if not np.isfinite(times).any() or self._even is None:
-            return np.nan, np.nan
-        sizes = np.where(known, row.batch_sizes, self._even)[None]
-        even = self._even * (sizes.sum() / self.total)
-        plain = _moved(times[None], sizes, even[None], self._even, self._shares)
-        best = self._best(sizes, times[None], np.ones_like(sizes), self._shares)
-        longest = float(np.nanmax(times))
-        return float(np.nanmax(plain)), min(float(best[0]), longest)
+        x = sizes.astype(np.float64)
+        t = np.where((x > 0) & (times > 0) & np.isfinite(times), times, np.nan)
+        if self._even is None:
+            return np.full(len(x), np.nan), np.full(len(x), np.nan)
+        if len(self.workers) == 1:
+            return t[:, 0], t[:, 0]
+        shares = self._shares
+        even = self._even * (x.sum(axis=1, keepdims=True) / self.total)
+        plain = np.fmax.reduce(_moved(t, x, even, self._even, shares), axis=1)
+        lasting = np.ones_like(t)
+        if not self._follows:
+            slowness = _slowness(x, t, self._even, shares)
+            padded = np.pad(slowness, ((_AROUND, _AROUND), (0, 0)), constant_values=np.nan)
+            around = np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1, axis=0)
+            lasting = np.nan_to_num(median(np.moveaxis(around, -1, 0)) / slowness, nan=1.0)
+        best = self._best(x, t, lasting, shares)
+        return plain, np.fmin(best, np.fmax.reduce(t, axis=1))
 
     def _row(self, row: IterationRow) -> None:
         if row.num_workers != len(self.workers):
@@ -165,7 +179,7 @@ class Estimator:
         self._last = row.iteration
         worked = float(np.nansum(times))
         if row.waiting is None or np.isnan(row.waiting).all():
-            waited = float(np.nansum(np.nanmax(times) - times))
+            waited = float(np.nansum(np.fmax.reduce(times) - times))
         else:
             waited = float(np.nansum(row.waiting))
         sums = self._sums
@@ -208,7 +222,7 @@ class Estimator:
         fixed = shares * self._even
         slope = 1 - shares
         now = times / (fixed + slope * sizes)
-        now = np.where(np.isnan(now), np.nanmedian(now, axis=1, keepdims=True), now)
+        now = np.where(np.isnan(now), median(now.T)[:, None], now)
         slowness = now * lasting
         totals = np.rint(sizes.sum(axis=1))
         most = np.minimum(self._caps, totals[:, None])
@@ -240,7 +254,7 @@ class _Window:
         self._sizes = np.stack([one.sizes for one in held])
         self._times = np.stack([one.times for one in held])
         self._lasting = np.stack([one.lasting for one in held if one.lasting is not None])
-        self._longest = np.nanmax(self._times, axis=1)
+        self._longest = np.fmax.reduce(self._times, axis=1)
 
     def estimates(self) -> Estimates:
         run, held = self._of, self._held
@@ -260,23 +274,32 @@ class _Window:
     def _compared(self) -> tuple[Estimate, Estimate, Floats, Floats]:
         """Return the gain, the possible gain, and each worker's time and overhead at even sizes."""
         run = self._of
-        if run._even is None or len(run.workers) == 1:
-            one = Estimate.exactly(1.0)
-            return one, one, np.nanmean(self._times, axis=0), np.zeros(len(run.workers))
+        means = _mean(self._times)
+        known = run._even is not None and not np.isnan(means).any()
+        if run._even is None or not known or len(run.workers) == 1:
+            # A single worker is its own optimum. A total that cannot be split has none, and what a
+            # worker without a batch would take is unknown.
+            one = Estimate.exactly(1.0 if known else np.nan)
+            return one, one, means, np.zeros(len(run.workers))
         posterior = run._posterior()
         even = run._even * (self._sizes.sum(axis=1, keepdims=True) / run.total)
         rng = np.random.default_rng(0)
         drawn = [_draw(posterior, run._follows, rng) for _ in range(_DRAWS)]
-        total = self._longest.sum()
-        gains = [
-            np.nanmax(_moved(self._times, self._sizes, even, run._even, one), axis=1).sum() / total
+        plains = [
+            np.fmax.reduce(_moved(self._times, self._sizes, even, run._even, one), axis=1)
             for one in drawn
         ]
-        gain = _widened(Estimate.of(np.array(gains)))
+        value = float(np.median([plain.sum() for plain in plains]) / self._longest.sum())
+        draws = []
+        for plain in plains:
+            # Other iterations of the same run would have had other noise.
+            rows = _resampled(len(plain), rng)
+            draws.append(plain[rows].sum() / self._longest[rows].sum())
+        gain = _widened(Estimate.of(np.array(draws), value))
         shares = _typical(posterior)
         plain = _moved(self._times, self._sizes, even, run._even, shares)
         possible = self._possible(shares, drawn[:_FEW_DRAWS])
-        return gain, possible, np.nanmean(plain, axis=0), shares
+        return gain, possible, _mean(plain), shares
 
     def _possible(self, shares: Floats, drawn: list[Floats]) -> Estimate:
         """Return how many times faster the best sizes would have been."""
@@ -294,17 +317,23 @@ class _Window:
         return max(1.0, float(self._longest[rows][known].sum() / best[known].sum()))
 
 
-def estimator_of(run_log: RunLog) -> Estimator:
-    """Return the estimator after all iterations of a run log."""
+def follow(run_log: RunLog) -> Iterator[tuple[Segment, Estimator]]:
+    """Yield the parts of a run log, each with the estimator as it is at the end of the part."""
     estimator = Estimator(run_log.header)
     plans = deque(run_log.events_of("plan"))
-    for segment in run_log.segments:
+    for segment, _ in run_log.parts:
         estimator.members(segment.workers)
         for row in segment.rows():
             while plans and (plans[0].plan or 0) <= row.plan:
                 estimator.take(plans.popleft())
             estimator.take(row)
-    return estimator
+        yield segment, estimator
+
+
+def estimates_of(run_log: RunLog, window: Window = "settled") -> Estimates | None:
+    """Return the estimates of a run log; None if no time is known."""
+    last = deque(follow(run_log), maxlen=1)
+    return last[0][1].estimates(window) if last else None
 
 
 def follows_speeds(policy: str) -> bool:
@@ -348,6 +377,14 @@ def _moved(times: Floats, sizes: Floats, to: Floats, even: Floats, shares: Float
     return moved
 
 
+def _mean(values: Floats) -> Floats:
+    """Return the mean of the known values of each column, NaN where there is none."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    total = np.sum(values, axis=0, where=known)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
 def _draw(posterior: Floats, together: bool, rng: np.random.Generator) -> Floats:
     """Draw a share for each worker, or one for all."""
     uniform = rng.random((1 if together else len(posterior), 1))
@@ -356,6 +393,14 @@ def _draw(posterior: Floats, together: bool, rng: np.random.Generator) -> Floats
     drawn = SHARES[at]
     shares: Floats = np.clip(drawn + np.where(drawn > 0, jitter, 0.0), 0.0, 0.97)
     return shares
+
+
+def _resampled(count: int, rng: np.random.Generator) -> Ints:
+    """Draw as many iterations again, in blocks of neighbours, which are alike."""
+    block = min(_BLOCK, count)
+    starts = rng.integers(0, count - block + 1, -(-count // block))
+    rows: Ints = (starts[:, None] + np.arange(block)).ravel()[:count]
+    return rows
 
 
 def _typical(posterior: Floats) -> Floats:

@@ -66,6 +66,14 @@ class Overheads:
         """Changes of the logarithm of the time while the size was the same."""
         self._num_noise = np.zeros(n, np.int64)
 
+    def remapped(self, keep: Ints) -> Overheads:
+        """Return what is known of other workers: at each position the old one, or -1 if new."""
+        other = Overheads(len(keep))
+        stays = keep >= 0
+        for name, rows in vars(other).items():
+            rows[stays] = getattr(self, name)[keep[stays]]
+        return other
+
     def observe(self, sizes: Floats, times: Floats) -> None:
         """Observe an iteration; a time is NaN where the worker had no batch."""
         known = np.isfinite(times)
@@ -167,18 +175,20 @@ class Overheads:
     def _noise_levels(self) -> Floats:
         """Return the standard deviation of the logarithm of each worker's times."""
         enough: Bools = self._num_noise >= 6
-        levels = np.full(len(enough), _FIRST_NOISE)
+        levels: Floats = np.full(len(enough), _FIRST_NOISE)
         if enough.any():
             each = median(np.abs(self._noise[enough]).T) * 1.4826 / np.sqrt(2)
             typical = float(np.median(each))
             levels[:] = typical
             levels[enough] = np.maximum(each, 0.5 * typical)
-        return np.maximum(levels, _LEAST_NOISE)
+        levels[levels < _LEAST_NOISE] = _LEAST_NOISE
+        return levels
 
 
 def _normal(likely: Floats) -> Floats:
     """Return probabilities that add up to 1 in each row."""
-    return likely / likely.sum(axis=1, keepdims=True)
+    normal: Floats = likely / likely.sum(axis=1, keepdims=True)
+    return normal
 
 
 def _work(sizes: Floats, even: Floats, shares: Floats | float) -> Floats:
@@ -187,10 +197,10 @@ def _work(sizes: Floats, even: Floats, shares: Floats | float) -> Floats:
 
 
 def median(values: Floats) -> Floats:
-    """Return the median of the known values of each column, NaN where there is none."""
+    """Return the median of the known values along the first axis, NaN where there is none."""
     # After sorting, NaN comes last; numpy's nanmedian takes many times as long.
     ordered = np.sort(values, axis=0)
-    last = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0)
-    columns = np.arange(values.shape[1])
-    middle: Floats = (ordered[last // 2, columns] + ordered[(last + 1) // 2, columns]) / 2
+    last = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0)[None]
+    lower, upper = (np.take_along_axis(ordered, at, 0)[0] for at in (last // 2, (last + 1) // 2))
+    middle: Floats = lower + (upper - lower) / 2
     return middle

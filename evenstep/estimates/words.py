@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from evenstep.estimates.estimates import Estimate, Estimates, Straggler
 
 LITTLE = 0.02
@@ -67,7 +69,10 @@ def straggler_words(straggler: Straggler | None, name: str) -> str:
 
 def gain_words(estimates: Estimates) -> str:
     """Return what was gained against plain BSP, or what could be gained."""
-    gain, plain = estimates.gain, duration_range(estimates.plain)
+    gain = estimates.gain
+    if math.isnan(gain.value):
+        return "What plain BSP would take is unknown, as some workers had no batch."
+    plain = duration_range(estimates.plain)
     if estimates.is_even:
         saved = estimates.could_save
         if len(estimates.workers) == 1:
@@ -88,6 +93,8 @@ def optimum_words(above: float) -> str:
     >>> optimum_words(0.031), optimum_words(0.0004)
     ('3.1% above the optimum', 'at the optimum')
     """
+    if math.isnan(above):
+        return "without a known optimum"
     return "at the optimum" if above < 0.0005 else f"{percent(above)} above the optimum"
 
 

@@ -1,13 +1,10 @@
 """Recording a training: run logs and loggers side by side, and what fails among them."""
 
-import numpy as np
-import pytest
-
 from evenstep import runlog
-from evenstep.core import Reports
 from evenstep.core.planner import Planner
 from evenstep.policies import Even
-from evenstep.training.recorder import make_recorder
+from evenstep.runlog import IterationRow
+from evenstep.training.recorder import Recorder, header_of
 
 
 class Remembering:
@@ -27,12 +24,9 @@ class Remembering:
 
 def recorded(log, iterations=3):
     planner = Planner(["w0", "w1"], 8, Even())
-    recorder = make_recorder(log, planner, "measured", "balanced", "none")
-    assert recorder is not None
-    sizes, times, unknown = np.array([4, 4]), np.array([0.1, 0.2]), np.full(2, np.nan)
+    recorder = Recorder(log, header_of(planner, "measured", "balanced", "none"))
     for k in range(iterations):
-        reports = Reports(k + 1, sizes, times, unknown, unknown, unknown)
-        recorder.record(reports, planner.plan, sizes, k, 0.2 * k)
+        recorder.record(IterationRow(k, 0, 0.2 * k, [4, 4], [0.1, 0.2]), planner.plan)
     recorder.close(iterations)
 
 
@@ -57,9 +51,3 @@ def test_logger_that_fails_ends_and_nothing_else_does(tmp_path, caplog):
     assert len(bad.rows) == 1 and bad.closed == 0
     assert len(good.rows) == 3 and runlog.read(path).ended
     assert "Remembering failed and is not used any more: the server is away" in caplog.text
-
-
-@pytest.mark.parametrize("log", [None, []])
-def test_nothing_to_write_to_is_no_recorder(log):
-    planner = Planner(["w0"], 8, Even())
-    assert make_recorder(log, planner, "measured", "balanced", "none") is None

@@ -7,7 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.runlog import Event, Header, IterationRow, Record, RunLogWriter
+from evenstep.runlog import (
+    Event,
+    Header,
+    IterationRow,
+    Record,
+    RunLog,
+    RunLogBuilder,
+    RunLogWriter,
+)
 
 WORKERS = ("w0", "w1")
 
@@ -32,6 +40,14 @@ def full_row(iteration: int, num_workers: int, seed: int = 0) -> IterationRow:
     t, c, m, d = rng.uniform(0.1, 1.0, (4, num_workers))
     return IterationRow(iteration, iteration // 10, 0.5 * iteration, x, t, t.max() - t, x / t,
                         c, m, d, caps=2 * x)  # fmt: skip
+
+
+def log_of(*records: Record, **changes) -> RunLog:
+    """Return the run log of these records after a header with these changes."""
+    builder = RunLogBuilder()
+    for record in (header(**changes), *records):
+        builder.add(record)
+    return builder.build()
 
 
 def text_of(*records: Record) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from evenstep.estimates.words import duration
 from evenstep.insight.advice.advising import Advice, Estimate
 from evenstep.insight.plots.plot_data import readable
-from evenstep.insight.report.words import duration
 
 LITTLE = 0.02
 """Share of the iteration time below which the gain is called little."""

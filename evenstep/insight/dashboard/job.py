@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import Floats, Ints, as_ints
-from evenstep.insight.dashboard.estimates import LiveEstimates
+from evenstep.estimates import Estimates, Estimator
 from evenstep.insight.dashboard.run_history import OF_WORKERS, RunHistory
 from evenstep.runlog import Event, Header, IterationRow, Record
 from evenstep.runlog.iteration_row import share_waited, waiting_of
@@ -21,8 +21,14 @@ FEWEST_RECENT = 12
 RECENT_ENTRIES = 3000
 """Iterations times workers that are kept in full."""
 MOST_EVENTS = 400
-_MEDIAN_OF = 20
-"""Iterations whose median is shown next to the newest."""
+_ALL, _EVERY, _WORKERS_PER_SKIP = 20, 5, 10
+"""The lines of plain BSP and the optimum have a point for each of the first iterations, then for
+one in some: more of them with more workers, as a point costs a millisecond."""
+_NEIGHBOURS = 9
+"""Iterations around one that show the lasting speeds."""
+
+
+_SIZES_TIMES = "batch_sizes", "times"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +59,10 @@ class DashboardJob:
         """All workers that ever took part, in the order in which they joined."""
         self._position = {name: i for i, name in enumerate(self.all_workers)}
         self.history = RunHistory(len(self.all_workers))
-        self.estimates = LiveEstimates(self.workers)
+        self._estimator = Estimator(header)
+        self._estimates: tuple[int, Estimates | None] = (0, None)
+        self._lines = math.nan, math.nan
+        """Plain BSP and the optimum in the newest iteration for which they were computed."""
         self.recent: deque[Recent] = deque(maxlen=num_recent(len(self.all_workers)))
         self.events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self.num_events = 0
@@ -83,26 +92,37 @@ class DashboardJob:
         """The positions of the current workers."""
         return as_ints([self._position[name] for name in self.workers])
 
-    @property
-    def median_time(self) -> float:
-        """The median iteration time of the last iterations, in seconds; NaN where unknown."""
-        times = np.array([one.row.iteration_time for one in self.recent][-_MEDIAN_OF:])
-        known = times[~np.isnan(times)]
-        return float(np.median(known)) if len(known) else math.nan
+    def estimates(self) -> Estimates | None:
+        """Return the figures of the settled iterations so far; None before any time is known."""
+        if self._estimates[0] != self.num_iterations:
+            self._estimates = (self.num_iterations, self._estimator.estimates())
+        return self._estimates[1]
+
+    def _compare(self) -> tuple[float, float]:
+        """Return plain BSP's time and the optimum in the newest iteration, or one just before."""
+        every = max(_EVERY, len(self.workers) // _WORKERS_PER_SKIP)
+        if self.num_iterations < _ALL or self.num_iterations % every == 0:
+            last = list(self.recent)[-_NEIGHBOURS:]
+            near = [one.row for one in last if np.array_equal(one.positions, last[-1].positions)]
+            sizes, times = (np.stack([getattr(r, name) for r in near]) for name in _SIZES_TIMES)
+            plain, optimum = self._estimator.compare(sizes, times)
+            self._lines = float(plain[-1]), float(optimum[-1])
+        return self._lines
 
     def _iteration(self, row: IterationRow) -> None:
         waiting = np.full(row.num_workers, np.nan) if row.waiting is None else row.waiting
         waiting = waiting_of(waiting[np.newaxis], row.times[np.newaxis])[0]
         recent = Recent(self.num_iterations, row, self.present, waiting)
-        self.estimates.observe(row)
+        self._estimator.take(row)
         self.recent.append(recent)
+        plain, optimum = self._compare()
         self.history.add(
             row.iteration,
             {
                 "iteration_times": row.iteration_time,
                 "waiting_shares": recent.waiting_share,
-                "plain": self.estimates.plain,
-                "optimum": self.estimates.optimum,
+                "plain": plain,
+                "optimum": optimum,
             },
             {name: self.spread(recent, getattr(row, name)) for name in OF_WORKERS},
         )
@@ -121,6 +141,7 @@ class DashboardJob:
         self.num_events += 1
         if event.kind == "end":
             self.end = event
+        self._estimator.take(event)
         if event.workers is not None:
             self._change(tuple(event.workers))
 
@@ -131,7 +152,6 @@ class DashboardJob:
             self.all_workers.append(name)
         if new:
             self.history.widen(len(self.all_workers))
-        self.estimates.change(workers)
         self.workers = workers
 
 

@@ -43,7 +43,7 @@ def about(job: DashboardJob) -> Json:
 @np.errstate(all="ignore")
 def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
     """Return the newest iteration, and the rows and events that the page does not have yet."""
-    last = job.last
+    last, estimates = job.last, job.estimates()
     rows = [one for one in job.recent if one.number >= rows_from]
     num_dropped = job.num_events - len(job.events)
     events = list(job.events)[max(0, events_from - num_dropped) :]
@@ -54,9 +54,9 @@ def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
         "iteration": None if last is None else last.row.iteration,
         "plan": None if last is None else last.row.plan,
         "iteration_time": None if last is None else number(last.row.iteration_time),
-        "median_time": number(job.median_time),
-        "plain": number(job.estimates.plain),
-        "optimum": number(job.estimates.optimum),
+        "median_time": None if estimates is None else number(estimates.iteration_time),
+        "plain": None if estimates is None else number(estimates.plain.value),
+        "optimum": None if estimates is None else number(estimates.optimum.value),
         "waiting_share": None if last is None else number(last.waiting_share),
         "ended": None if job.end is None else readable(job.end.reason or "", LONGEST_TEXT),
         "problem": None if job.problem is None else readable(job.problem, LONGEST_TEXT),

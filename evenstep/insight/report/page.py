@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from evenstep.core import Floats, Ints
+from evenstep.estimates.words import duration, percent
 from evenstep.insight.plots.plot import draw_usage, plot
 from evenstep.insight.plots.plot_data import Numbers, readable
 from evenstep.insight.plots.timeline import draw_timeline, has_timeline
 from evenstep.insight.report.document import document, embedded
 from evenstep.insight.report.figures import Figures, Phase
-from evenstep.insight.report.words import SOURCE_MEANS, duration, sentences
-from evenstep.insight.retrospect import Estimates
+from evenstep.insight.report.words import SOURCE_MEANS, sentences
+from evenstep.insight.retrospect import Retrospect
 from evenstep.runlog.event import Event
 from evenstep.runlog.run_log import RunLog
 
@@ -27,7 +28,7 @@ def page(
     figures: Figures,
     run_log: RunLog,
     plain: RunLog | None = None,
-    estimates: Estimates | None = None,
+    back: Retrospect | None = None,
 ) -> str:
     """Return the report of a run; everything from a log is escaped."""
     title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
@@ -37,7 +38,7 @@ def page(
         f'<p class="source">{escape(SOURCE_MEANS[figures.source])}</p>'
         f'<p class="pale">{escape(_details(figures))}</p>\n'
         f'<div class="tiles">{_tiles(figures)}</div>\n{words}\n'
-        f"{pictures(run_log, series_of(figures, run_log, plain, estimates))}\n"
+        f"{pictures(run_log, series_of(figures, run_log, plain, back))}\n"
         f'<h2>Workers</h2><div class="wide">{_table(figures)}</div>\n'
         f'<p class="pale">{escape(_REMARK)}</p>\n'
         f'<h2>Events</h2><div class="wide">{event_table(run_log)}</div>'
@@ -46,7 +47,7 @@ def page(
 
 
 _REMARK = (
-    "Medians of the iterations. A time is a worker's own work, without waiting for others; an "
+    "Medians of the same iterations. A time is a worker's own work, without waiting for others; an "
     "iteration ends when the last worker is through, before gradients are exchanged."
 )
 
@@ -60,35 +61,34 @@ def _details(figures: Figures) -> str:
 
 
 def _tiles(figures: Figures) -> str:
-    before, after, speedup = figures.before, figures.after, figures.speedup
-    if after is None:
+    estimates, gain = figures.estimates, figures.gain
+    if estimates is None or gain is None or figures.above_optimum is None:
         return ""
+    before = figures.plain_run
     then = "" if before is None else f"{duration(before.iteration_time)} → "
-    tiles = [("an iteration", then + duration(after.iteration_time))]
-    then = "" if before is None else f"{before.waiting_share:.0%} → "
-    tiles.append(("waiting", f"{then}{after.waiting_share:.1%}"))
-    if speedup is not None:
-        tiles.append(("times faster", f"{speedup:.2f}"))
-    if figures.above_optimum is not None:
-        about = "about " if figures.optimum_is == "estimated" else ""
-        tiles.append(("above the optimum", f"{about}{max(0.0, figures.above_optimum):.1%}"))
+    tiles = [("an iteration", then + duration(estimates.iteration_time))]
+    then = "" if before is None else f"{percent(before.waiting_share)} → "
+    tiles.append(("waiting", then + percent(estimates.waiting_share)))
+    if before is not None or not estimates.is_even:
+        tiles.append(("times faster than plain BSP", f"{gain.value:.2f}"))
+    about = "about " if figures.known_optimum is None else ""
+    tiles.append(("above the optimum", about + percent(max(0.0, figures.above_optimum))))
     return "".join(f'<div class="tile"><b>{escape(b)}</b>{escape(a)}</div>' for a, b in tiles)
 
 
 def series_of(
-    figures: Figures, run_log: RunLog, plain: RunLog | None, estimates: Estimates | None = None
+    figures: Figures, run_log: RunLog, plain: RunLog | None, back: Retrospect | None = None
 ) -> dict[str, ArrayLike]:
     """Return the iteration times that the plot compares with the run: known, or estimates."""
-    length = run_log.num_iterations
     series: dict[str, ArrayLike] = {}
     if plain is not None:
-        series[figures.before_is] = _times_at(plain, run_log.iterations)
-    elif estimates is not None and np.isfinite(estimates.plain).any():
-        series["plain BSP, about"] = estimates.plain
-    if estimates is not None and figures.optimum_is == "estimated":
-        series["optimum, about"] = estimates.optimum
-    elif figures.optimum is not None:
-        series["optimum"] = np.full(length, figures.optimum)
+        series[figures.plain_is] = _times_at(plain, run_log.iterations)
+    elif back is not None and np.isfinite(back.plain).any():
+        series["plain BSP, about"] = back.plain
+    if figures.known_optimum is not None:
+        series["optimum"] = np.full(run_log.num_iterations, figures.known_optimum)
+    elif back is not None and np.isfinite(back.optimum).any():
+        series["optimum, about"] = back.optimum
     return series
 
 
@@ -103,9 +103,10 @@ def _times_at(run_log: RunLog, iterations: Ints) -> Floats:
 
 
 def _table(figures: Figures) -> str:
-    both = [phase for phase in (figures.before, figures.after) if phase is not None]
-    names = [readable(figures.before_is, 60)] if figures.before is not None else []
-    names += ["balanced" if figures.before is not None else "this run"] * bool(figures.after)
+    both = [phase for phase in (figures.plain_phase, figures.phase) if phase is not None]
+    has_plain = figures.plain_phase is not None
+    names = [readable(figures.plain_is, 60)] if has_plain else []
+    names += ["balanced" if has_plain else "this run"] * (figures.phase is not None)
     columns = ("batch size", "time", "waiting", "samples/s")
     head = "".join(f'<th colspan="{len(columns)}">{escape(name)}</th>' for name in names)
     heads = "".join(f"<th>{column}</th>" for _ in both for column in columns)

@@ -8,7 +8,6 @@ import pytest
 
 from evenstep.core import UNLIMITED
 from evenstep.insight.dashboard import view
-from evenstep.insight.dashboard.estimates import LiveEstimates
 from evenstep.insight.dashboard.job import MOST_EVENTS, DashboardJob, num_recent
 from evenstep.runlog import Event
 from tests.runlog.examples import full_row, header, row
@@ -124,31 +123,6 @@ def test_names_come_as_text_that_can_be_shown():
     assert len(words) == view.LONGEST_TEXT
 
 
-def times_of(sizes, overhead, per_sample):
-    return np.array(overhead) + np.array(per_sample) * np.array(sizes)
-
-
-def test_estimates_find_plain_bsp_and_the_optimum_from_lines():
-    # t = 0.1 + 0.01 x and 0.02 + 0.03 x: even sizes take 0.5, and the best of 32 are 22 and 10.
-    line = ([0.1, 0.02], [0.01, 0.03])
-    estimates = LiveEstimates(("w0", "w1"))
-    for k, sizes in enumerate([(16, 16)] * 4 + [(20, 12)] * 4 + [(22, 10)] * 30):
-        estimates.observe(row(k, sizes, times_of(sizes, *line)))
-    assert estimates.plain == pytest.approx(0.5, rel=0.02)
-    assert estimates.optimum == pytest.approx(0.32, rel=0.02)
-
-
-def test_under_even_sizes_plain_bsp_is_what_is_measured():
-    rng = np.random.default_rng(0)
-    estimates = LiveEstimates(("w0", "w1"))
-    longest = []
-    for k in range(5):
-        times = rng.uniform(0.1, 0.2, 2)
-        longest.append(times.max())
-        estimates.observe(row(k, [16, 16], times))
-    assert estimates.plain == pytest.approx(np.median(longest[-3:]))
-
-
 @pytest.mark.parametrize("times", [[1e308, 1e-308], [-1.0, 0.0], [math.nan, math.nan]])
 def test_times_that_no_clock_gives_harm_nothing(times):
     job = job_of(*(row(k, [8, 24], times) for k in range(10)))
@@ -156,14 +130,14 @@ def test_times_that_no_clock_gives_harm_nothing(times):
     json.dumps(view.history(job, 0), allow_nan=False)
 
 
-def test_estimates_go_on_when_workers_change():
+def test_estimates_are_of_the_workers_that_are_there():
     job = job_of(
         *(row(k, [16, 16], [0.16, 0.32]) for k in range(6)),
         Event("leave", 6, worker="w1", workers=["w0"]),
         *(row(k, [32], [0.32]) for k in range(6, 12)),
     )
-    assert job.estimates.plain == pytest.approx(0.32)
-    assert job.estimates.optimum == pytest.approx(0.32)
+    estimates = job.estimates()
+    assert estimates.plain.value == estimates.optimum.value == pytest.approx(0.32)
 
 
 @pytest.mark.timeout(10)
