@@ -119,8 +119,9 @@ def _workers(advice: Advice) -> Table:
             _without(advice, i),
         )
     left_out = len(advice.workers) - len(shown)
+    table.caption = "mean times of the workers; with noise, an iteration takes longer than each"
     if left_out:
-        table.caption = f"and {left_out} faster workers"
+        table.caption += f"; and {left_out} faster workers"
     return table
 
 
@@ -128,13 +129,13 @@ def _overhead(advice: Advice, worker: int) -> str:
     if advice.overheads is None or advice.identified is None:
         return "-"
     if not advice.identified[worker]:
-        return "none assumed"
+        return "unknown"
     return time_of(advice, advice.overheads[worker])
 
 
 def _without(advice: Advice, worker: int) -> str:
     time = advice.times_without[worker]
-    return "-" if math.isnan(time) else f"{time / max(advice.times) - 1:+.1%}"
+    return "-" if math.isnan(time) else f"{time / advice.balanced.value - 1:+.1%}"
 
 
 def _totals(advice: Advice) -> Table:

@@ -97,6 +97,8 @@ class Estimates:
     """The mean time of each worker with the sizes of plain BSP; NaN where unknown."""
     overheads: Sequence[float]
     """The share of that time that does not depend on the batch size, as far as it is known."""
+    identified: Sequence[bool]
+    """Whether the worker's changes of size tell its overhead."""
 
     @property
     def possible_gain(self) -> Estimate:

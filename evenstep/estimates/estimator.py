@@ -26,6 +26,8 @@ _AROUND = 4
 """Iterations before and after one whose median speed is its lasting speed."""
 _DRAWS = 64
 _BLOCK = 4
+_MOST_OVERHEAD = 0.9
+"""Largest overhead that is drawn, as a share of the fastest worker's time."""
 _FEW_ROWS, _FEW_DRAWS = 48, 24
 """Iterations and draws from which the range of the optimum is computed."""
 _CURVED = 0.015
@@ -170,7 +172,7 @@ class Estimator:
         self._near.append(_Held(number, row.iteration, sizes, times, self._sums))
         self._add(row, times)
         if number >= 4 and number & (number - 1) == 0:
-            self._shares = self._posterior() @ SHARES
+            self._shares = self._posterior()[0] @ SHARES
         middle = number - _AROUND
         if middle >= 0 and middle % self._every == 0:
             self._hold(self._with_lasting(self._near[-1 - _AROUND]))
@@ -211,9 +213,11 @@ class Estimator:
             lasting = np.nan_to_num(median(np.stack(each)) / own, nan=1.0)
         return _Held(one.number, one.iteration, one.sizes, one.times, one.before, lasting)
 
-    def _posterior(self) -> Floats:
+    def _posterior(self) -> tuple[Floats, Bools]:
+        """Return the probabilities of the shares of overhead, and of which workers sizes tell."""
         if self._even is None or self._follows:
-            return np.tile(FOLLOWING, (len(self.workers), 1))
+            n = len(self.workers)
+            return np.tile(FOLLOWING, (n, 1)), np.zeros(n, bool)
         return self._overheads.posterior(self._even)
 
     def _best(self, sizes: Floats, times: Floats, lasting: Floats, shares: Floats) -> Floats:
@@ -222,7 +226,10 @@ class Estimator:
         fixed = shares * self._even
         slope = 1 - shares
         now = times / (fixed + slope * sizes)
-        now = np.where(np.isnan(now), median(now.T)[:, None], now)
+        if np.isnan(now).any():
+            # A worker without a time is as slow as in the other iterations.
+            now = np.where(np.isnan(now), median(now), now)
+            now = np.where(np.isnan(now), median(now.T)[:, None], now)
         slowness = now * lasting
         totals = np.rint(sizes.sum(axis=1))
         most = np.minimum(self._caps, totals[:, None])
@@ -261,7 +268,7 @@ class _Window:
         sums = run._sums - held[0].before
         time = sums.time / sums.iterations
         waiting = sums.waited / (sums.waited + sums.worked)
-        gain, possible, plain_times, shares = self._compared()
+        gain, possible, plain_times, shares, told = self._compared()
         optimum = Estimate(time / possible.value, time / possible.high, time / possible.low)
         return Estimates(
             window=self._window, first=held[0].iteration, last=run._last,
@@ -269,10 +276,14 @@ class _Window:
             plain=gain * time, optimum=optimum, gain=gain,
             straggler=_straggler(run.workers, plain_times),
             workers=run.workers, plain_times=plain_times.tolist(), overheads=shares.tolist(),
+            identified=told.tolist(),
         )  # fmt: skip
 
-    def _compared(self) -> tuple[Estimate, Estimate, Floats, Floats]:
-        """Return the gain, the possible gain, and each worker's time and overhead at even sizes."""
+    def _compared(self) -> tuple[Estimate, Estimate, Floats, Floats, Bools]:
+        """Return the gain, the possible gain, and each worker's time and overhead at even sizes.
+
+        The last array says whether the overhead is known from the worker's own sizes.
+        """
         run = self._of
         means = _mean(self._times)
         known = run._even is not None and not np.isnan(means).any()
@@ -280,11 +291,18 @@ class _Window:
             # A single worker is its own optimum. A total that cannot be split has none, and what a
             # worker without a batch would take is unknown.
             one = Estimate.exactly(1.0 if known else np.nan)
-            return one, one, means, np.zeros(len(run.workers))
-        posterior = run._posterior()
+            return one, one, means, np.zeros_like(means), np.zeros(len(means), bool)
+        posterior, told = run._posterior()
+        shares = np.where(told, posterior @ SHARES, _typical(posterior))
         even = run._even * (self._sizes.sum(axis=1, keepdims=True) / run.total)
         rng = np.random.default_rng(0)
+        plain_times = _mean(_moved(self._times, self._sizes, even, run._even, shares))
         drawn = [_draw(posterior, run._follows, rng) for _ in range(_DRAWS)]
+        if not run._follows:
+            # Where sizes tell nothing, workers may as well have the same overhead in seconds.
+            for i in range(0, _DRAWS, 2):
+                seconds = rng.uniform(0, _MOST_OVERHEAD) * plain_times.min()
+                drawn[i] = np.where(told, drawn[i], seconds / plain_times)
         plains = [
             np.fmax.reduce(_moved(self._times, self._sizes, even, run._even, one), axis=1)
             for one in drawn
@@ -296,10 +314,8 @@ class _Window:
             rows = _resampled(len(plain), rng)
             draws.append(plain[rows].sum() / self._longest[rows].sum())
         gain = _widened(Estimate.of(np.array(draws), value))
-        shares = _typical(posterior)
-        plain = _moved(self._times, self._sizes, even, run._even, shares)
         possible = self._possible(shares, drawn[:_FEW_DRAWS])
-        return gain, possible, _mean(plain), shares
+        return gain, possible, plain_times, shares, told
 
     def _possible(self, shares: Floats, drawn: list[Floats]) -> Estimate:
         """Return how many times faster the best sizes would have been."""
@@ -389,7 +405,7 @@ def _draw(posterior: Floats, together: bool, rng: np.random.Generator) -> Floats
     """Draw a share for each worker, or one for all."""
     uniform = rng.random((1 if together else len(posterior), 1))
     at = (posterior.cumsum(axis=1) > uniform).argmax(axis=1)
-    jitter = rng.uniform(-0.02, 0.02, len(posterior))
+    jitter = rng.uniform(-0.01, 0.01, len(posterior))
     drawn = SHARES[at]
     shares: Floats = np.clip(drawn + np.where(drawn > 0, jitter, 0.0), 0.0, 0.97)
     return shares

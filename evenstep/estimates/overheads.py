@@ -12,7 +12,7 @@ import numpy as np
 
 from evenstep.core import Bools, Floats, Ints
 
-SHARES: Floats = np.concatenate([[0.0], np.arange(0.03, 0.96, 0.04)])
+SHARES: Floats = np.concatenate([[0.0], np.arange(0.02, 0.95, 0.02)])
 """The shares of overhead that are considered."""
 
 _SOME = 1 - SHARES[1:]
@@ -93,8 +93,11 @@ class Overheads:
         self._newest[new] = logs[new]
         self._compare(new[counts + 1 == _NEAR])
 
-    def posterior(self, even: Floats) -> Floats:
-        """Return the probability of each share of overhead, (workers, shares)."""
+    def posterior(self, even: Floats) -> tuple[Floats, Bools]:
+        """Return the probability of each share of overhead, (workers, shares).
+
+        Also whether a worker's own changes of size tell something about it.
+        """
         evidence = self._evidence(even, None)
         shares = _normal(np.exp(evidence - evidence.max(axis=1, keepdims=True)) * PRIOR) @ SHARES
         evidence = self._evidence(even, shares)
@@ -105,7 +108,7 @@ class Overheads:
             # Workers of one job are often alike: what is learned of many helps with each.
             among = _ALIKE * PRIOR + posterior[tells].sum(axis=0)
             posterior = _normal(likelihood * among)
-        return posterior
+        return posterior, tells
 
     def _add_noise(self, same: Ints, logs: Floats) -> None:
         places = self._num_noise[same] % _MOST_NOISE

@@ -27,21 +27,21 @@ def observed(tmp_path):
 
 def test_observed_run_is_told_what_balancing_would_gain(printed, observed):
     said = printed(observed)
-    assert re.search(r"cut .* from 300 ms .*plain BSP.* to 150 ms", said)
+    assert re.search(r"cut .* from 300 ms \(plain BSP\) to 1[45]\d ms \(", said)
     assert "measured on real workers" in said
-    assert re.search(r"\bw1 .*straggler", said) and not re.search(r"\bw0 .*straggler", said)
+    assert "Straggler: w1, 1.5 times slower than the median worker." in said
     assert "+ balancer = Balancer(model, total=32)" in said
     assert "Simulated" not in said
 
 
 def test_json_has_the_same(figures, observed):
     advice = figures(observed, "--workers-out", 1)
-    assert advice["batch_sizes"] == [24, 8]
-    assert advice["balanced"]["value"] == pytest.approx(0.15)
-    assert advice["balanced"]["low"] <= 0.15 <= advice["balanced"]["high"]
+    assert sum(advice["batch_sizes"]) == 32 and 24 <= advice["batch_sizes"][0] <= 26
+    assert advice["balanced"]["value"] == pytest.approx(0.15, rel=0.1)
+    assert advice["balanced"]["low"] < 0.15 < advice["balanced"]["high"]
     assert advice["crew"]["left_out"] == ["w1"]
     assert advice["straggler"]["worker"] == "w1"
-    assert advice["times_without"] == pytest.approx([0.6, 0.2], rel=1e-4)
+    assert advice["times_without"] == pytest.approx([0.6, 0.2], rel=0.1)
 
 
 def test_same_seed_gives_the_same_advice(figures, observed):

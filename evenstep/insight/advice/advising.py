@@ -3,49 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from evenstep.core import Floats, Ints
+from evenstep.core import Ints, Limits, even_sizes
 from evenstep.core.metrics import waiting_share
+from evenstep.estimates import Estimate, Estimates
 from evenstep.insight.advice.case import Case
-from evenstep.insight.advice.fitting import Lines
 from evenstep.insight.advice.observations import Observations
-from evenstep.insight.advice.recorded import case_maker
 from evenstep.insight.advice.totals import Total, better_total, compare_totals
 from evenstep.insight.advice.worker_choice import Selection, best_without, times_without
 from evenstep.policies.removal import WORTHWHILE
+from evenstep.simulator.clusters.cluster import Cluster
+from evenstep.simulator.clusters.curves import Curves, affine
+from evenstep.simulator.clusters.noise import QUIET, Noise
+from evenstep.simulator.clusters.scheduled import Scheduled
 
 ROWS = 240
-"""Iterations that are used, spread over the run."""
-_ENTRIES = 60_000
+"""Iterations of a cluster that are used, spread over the run."""
 _DRAWS = 100
 _BLOCK = 8
 """Neighbouring iterations that are drawn together, as they are alike."""
-COVERED = 0.9
-"""Share of the draws between the two ends of an estimate."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A value with a 90 % interval, from bootstrap draws of the recorded iterations."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, value: float, draws: Floats) -> Estimate:
-        """Make the estimate of a value from its draws; the interval always contains the value.
-
-        >>> Estimate.of(3.0, np.arange(101.0))
-        Estimate(value=3.0, low=3.0, high=95.0)
-        """
-        low, high = np.quantile(draws, ((1 - COVERED) / 2, (1 + COVERED) / 2))
-        return cls(value, min(float(low), value), max(float(high), value))
 
 
 @dataclass(frozen=True)
@@ -60,17 +41,17 @@ class Advice:
     plain: Estimate
     """Iteration time of plain BSP."""
     balanced: Estimate
-    """Iteration time with sizes that follow lasting changes of the speeds."""
+    """Iteration time of the optimum: with sizes that follow lasting changes of the speeds."""
     saved: Estimate
     """Share of plain BSP's iteration time that balancing saves."""
-    fixed: float
-    """Iteration time with the batch sizes below, unchanged in the whole run."""
-    plain_waiting: float
-    balanced_waiting: float
+    waiting_share: float
+    """The part of the workers' time spent waiting: in the run, or with plain BSP in a cluster."""
+    estimates: Estimates | None
+    """The estimates of the run; None for a cluster."""
     batch_sizes: Sequence[int]
-    """The optimum under the conditions towards the end."""
+    """The best sizes for the mean speeds of the workers."""
     times: Sequence[float]
-    """Times expected with these batch sizes."""
+    """Mean times of the workers with these batch sizes."""
     plain_sizes: Sequence[int]
     plain_times: Sequence[float]
     speeds: Sequence[float]
@@ -78,7 +59,7 @@ class Advice:
     overheads: Sequence[float] | None
     """Seconds that a batch takes regardless of its size; None where curves are given."""
     identified: Sequence[bool] | None
-    """Whether sizes varied enough to identify the overhead; otherwise none is assumed."""
+    """Whether changes of size tell the overhead; otherwise a likely one is assumed."""
     times_without: Sequence[float]
     """Iteration time, balanced, without each worker; NaN where that is impossible."""
     not_worth_keeping: Sequence[str]
@@ -91,7 +72,7 @@ class Advice:
 
     @property
     def straggler(self) -> int:
-        """The slowest worker, with even sizes."""
+        """The worker that takes longest with even sizes."""
         return int(np.argmax(self.plain_times))
 
     @property
@@ -102,6 +83,7 @@ class Advice:
     def as_json(self) -> dict[str, Any]:
         """Return everything in JSON's types; unknown values are None."""
         data = asdict(self)
+        data["estimates"] = None if self.estimates is None else self.estimates.as_json()
         data["told"], data["crew"] = data.pop("identified"), data.pop("selection")
         without = data["times_without"]
         data["times_without"] = [None if math.isnan(time) else time for time in without]
@@ -112,76 +94,95 @@ class Advice:
 def advise(subject: Case | Observations, num_out: int = 0, seed: int = 0) -> Advice:
     """Return advice on a case or on observations, if `num_out` workers must be removed."""
     if isinstance(subject, Case):
-        return _advise(subject, lambda rng: None, num_out, seed)
-    count = min(ROWS, max(20, _ENTRIES // subject.num_workers), len(subject.times))
-    rows = np.unique(np.linspace(0, len(subject.times) - 1, count).astype(int))
-    make, lines = case_maker(subject, rows)
-    return _advise(make(lines), lambda rng: make(lines.drawn(rng)), num_out, seed, lines, subject)
+        return _advise(subject, _of_case(subject, seed), num_out)
+    estimates = subject.estimates()
+    found = _Found(
+        subject.source, subject.relative, estimates.plain, estimates.optimum,
+        estimates.waiting_share, subject.remarks, estimates,
+    )  # fmt: skip
+    return _advise(_case_of(subject, estimates), found, num_out)
 
 
-def _advise(
-    case: Case,
-    draw: Callable[[np.random.Generator], Case | None],
-    num_out: int,
-    seed: int,
-    lines: Lines | None = None,
-    seen: Observations | None = None,
-) -> Advice:
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What is known of the iterations as a whole."""
+
+    source: str
+    relative: bool
+    plain: Estimate
+    balanced: Estimate
+    waiting_share: float
+    remarks: Sequence[str] = ()
+    estimates: Estimates | None = None
+
+
+def _advise(case: Case, found: _Found, num_out: int) -> Advice:
     cluster, at, even = case.cluster, case.recent(), case.even
     sizes = cluster.optimum(at)
-    plain, balanced = case.times(even), case.best_iteration_times()
     plain_times = cluster.expected_times(even, at)
-    time = float(cluster.expected_times(sizes, at).max())
+    quiet = float(cluster.expected_times(sizes, at).max())
+    # Noise makes an iteration longer than its slowest worker takes on average: by as much with
+    # other workers, or another total.
+    noise = found.balanced.value / quiet
     least = cluster.expected_times(np.maximum(cluster.limits.bounds(cluster.total)[0], 1), at)
-    without = times_without(cluster, at, np.argsort(-least, kind="stable"))
-    totals = compare_totals(cluster, at, float(plain_times.max()))
-    measures = plain.max(axis=1), balanced
-    estimates = _estimates(measures, draw, np.random.default_rng(seed))
+    without = noise * times_without(cluster, at, np.argsort(-least, kind="stable"))
+    totals = compare_totals(cluster, at, float(plain_times.max()), noise)
+    estimates = found.estimates
+    shares = None if estimates is None else np.array(estimates.overheads)
     return Advice(
-        source="simulated" if seen is None else seen.source,
-        relative=seen is not None and seen.relative,
+        source=found.source, relative=found.relative,
         workers=tuple(cluster.workers), total=cluster.total,
-        plain=estimates[0], balanced=estimates[1], saved=estimates[2],
-        fixed=float(np.median(case.times(sizes).max(axis=1))),
-        plain_waiting=waiting_share(plain),
-        balanced_waiting=waiting_share(case.times(case.best_sizes())),
+        plain=found.plain, balanced=found.balanced, saved=_saved(found.balanced, found.plain),
+        waiting_share=found.waiting_share, estimates=estimates,
         batch_sizes=sizes.tolist(), times=cluster.expected_times(sizes, at).tolist(),
         plain_sizes=even.tolist(), plain_times=plain_times.tolist(),
         speeds=(even / plain_times).tolist(),
-        overheads=None if lines is None else lines.overheads.tolist(),
-        identified=None if lines is None else lines.identified.tolist(),
+        overheads=None if shares is None else (shares * plain_times).tolist(),
+        identified=None if estimates is None else list(estimates.identified),
         times_without=without.tolist(),
         not_worth_keeping=[
             cluster.workers[i]
-            for i in np.flatnonzero(without < (1 - WORTHWHILE) * time).tolist()
+            for i in np.flatnonzero(without < (1 - WORTHWHILE) * found.balanced.value).tolist()
         ],
-        selection=best_without(cluster, at, num_out) if num_out else None,
+        selection=best_without(cluster, at, num_out, noise) if num_out else None,
         totals=totals, better_total=better_total(totals, cluster.total),
-        remarks=() if seen is None else seen.remarks,
+        remarks=found.remarks,
     )  # fmt: skip
 
 
-def _estimates(
-    measures: tuple[Floats, Floats],
-    draw: Callable[[np.random.Generator], Case | None],
-    rng: np.random.Generator,
-) -> list[Estimate]:
-    """Return the estimates of plain and balanced iteration times, and of the share saved."""
-    draws = []
-    for _ in range(_DRAWS):
-        other = draw(rng)
-        plain, balanced = measures
-        if other is not None:
-            plain, balanced = other.times(other.even).max(axis=1), other.best_iteration_times()
-        rows = _rows(len(plain), rng)
-        draws.append((np.median(plain[rows]), np.median(balanced[rows])))
-    plains, balances = np.array(draws).T
-    value = [float(np.median(times)) for times in measures]
-    return [
-        Estimate.of(value[0], plains),
-        Estimate.of(value[1], balances),
-        Estimate.of(1 - value[1] / value[0], 1 - balances / plains),
-    ]
+def _saved(balanced: Estimate, plain: Estimate) -> Estimate:
+    """Return the share saved; both estimates come from the same iterations, with the same noise."""
+    spread = balanced if balanced.high > balanced.low else plain.inverse(plain.value**2)
+    value = 1 - balanced.value / plain.value
+    return Estimate(value, 1 - spread.high / plain.value, 1 - spread.low / plain.value)
+
+
+def _case_of(seen: Observations, estimates: Estimates) -> Case:
+    """Return workers with the mean times and overheads of the estimates, without noise."""
+    count = seen.num_workers
+    even = even_sizes(seen.total, Limits.of(count))
+    times, shares = np.array(estimates.plain_times), np.array(estimates.overheads)
+    lines = zip((shares * times).tolist(), ((1 - shares) * times / even).tolist(), strict=True)
+    cluster = Cluster(
+        name="recorded", workers=seen.workers,
+        curves=Curves.of([affine(overhead, slope) for overhead, slope in lines]), cap=seen.caps,
+        environment=Scheduled(np.zeros(count), Noise.of([QUIET] * count, 0)),
+        total=seen.total, iterations=1,
+    )  # fmt: skip
+    return Case.of(cluster, [cluster.conditions(0, 0.0)])
+
+
+def _of_case(case: Case, seed: int) -> _Found:
+    """Return the iteration times in the conditions of a case, over blocks of its iterations."""
+    rng = np.random.default_rng(seed)
+    times = case.times(case.even)
+    measures = times.max(axis=1), case.best_iteration_times()
+    rows = [_rows(len(times), rng) for _ in range(_DRAWS)]
+    plain, balanced = (
+        Estimate.of(np.array([values[some].mean() for some in rows]), float(values.mean()))
+        for values in measures
+    )
+    return _Found("simulated", False, plain, balanced, waiting_share(times))
 
 
 def _rows(count: int, rng: np.random.Generator) -> Ints:

@@ -31,8 +31,6 @@ class Case:
     slowdown: Floats
     communication: Floats
     noise: Floats
-    recorded: Floats | None = None
-    """The recorded iteration times, if there are any; NaN where unknown."""
 
     @classmethod
     def of(cls, cluster: Cluster, conditions: Sequence[Conditions]) -> Case:
@@ -81,10 +79,9 @@ class Case:
         return sizes_at(levels)
 
     def best_iteration_times(self) -> Floats:
-        """Return the iteration times with the best sizes: at most the recorded ones."""
+        """Return the iteration times with the best sizes."""
         times: Floats = self.times(self.best_sizes()).max(axis=1)
-        # The recorded sizes may have followed more than the lasting slowdowns.
-        return times if self.recorded is None else np.fmin(times, self.recorded)
+        return times
 
     def recent(self) -> Conditions:
         """Return the conditions towards the end, without noise."""

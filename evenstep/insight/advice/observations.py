@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from evenstep.core import LARGEST_TOTAL, UNLIMITED, Bools, Floats, Ints, require
-from evenstep.errors import EvenstepError, InvalidSetting
-from evenstep.policies import make_policy
-from evenstep.runlog import RunLog
+from evenstep.errors import InvalidSetting
+from evenstep.estimates import Estimates, Estimator, estimates_of, follows_speeds
+from evenstep.runlog import Header, IterationRow, RunLog
 
 FEWEST = 3
 """Least number of iterations that advice needs."""
@@ -45,6 +46,8 @@ class Observations:
     """Whether times have no unit, and only their ratios have a meaning."""
     remarks: Sequence[str] = ()
     """Remarks on the source, for the reader of the advice."""
+    recorded: Estimates | None = None
+    """The estimates of a run log, where the observations are from one."""
 
     def __post_init__(self) -> None:
         if self.caps.size == 0:
@@ -73,6 +76,24 @@ class Observations:
         """Whether a worker had a batch, and its time is known."""
         return (self.times >= SHORTEST) & (self.times <= LONGEST) & (self.sizes > 0)
 
+    def estimates(self) -> Estimates:
+        """Return the estimates: those of the run log, or of all observations."""
+        found = self.recorded
+        if found is None:
+            policy = "proportional" if self.sizes_follow else "even"
+            estimator = Estimator(Header(
+                self.source, "advice", tuple(self.workers), self.total, policy, "none"
+            ))  # fmt: skip
+            times = np.where(self.known, self.times, np.nan)
+            for k, (x, t) in enumerate(zip(self.sizes.astype(np.int64), times, strict=True)):
+                estimator.take(IterationRow(k, 0, np.nan, x, t, caps=self.caps))
+            found = estimator.estimates("all")
+        if found is None or math.isnan(found.gain.value):
+            raise InvalidSetting(
+                "advice takes a time of every worker in the second half of a run, got none of some"
+            )
+        return found
+
 
 def given_sizes(batch_sizes: Sequence[int] | None, num_workers: int, what: str) -> Ints:
     """Return one size per worker; a single number holds for all of them.
@@ -90,25 +111,14 @@ def given_sizes(batch_sizes: Sequence[int] | None, num_workers: int, what: str) 
     return np.array(np.broadcast_to(np.asarray(batch_sizes, np.int64), num_workers))
 
 
-WARM_UP = 2
-"""First iterations that are left out of a real run with many more iterations."""
-
-_ENTRIES = 200_000
-"""Times (iterations x workers) that are used: the latest ones."""
-
-
 def observations_of(run_log: RunLog) -> Observations:
-    """Return the observations of the workers at the end of a run log, without warm-up."""
+    """Return the observations of the workers at the end of a run log."""
     if not run_log.segments:
         raise InvalidSetting(
             f"advice takes the times of at least {FEWEST} iterations, got a run log with none"
         )
     segment, total = run_log.parts[-1]
-    length = len(segment.iterations)
-    most = max(50, _ENTRIES // len(segment.workers))
-    warms_up = run_log.header.source != "simulated" and len(run_log.parts) == 1
-    first = WARM_UP if warms_up and length > 5 * WARM_UP else 0
-    rows = slice(max(first, length - most), None)
+    estimates = estimates_of(run_log)
     remarks = []
     if len(run_log.segments) > 1:
         remarks.append(
@@ -117,29 +127,19 @@ def observations_of(run_log: RunLog) -> Observations:
         )
     elif len(run_log.parts) > 1:
         remarks.append(
-            f"The total changed: this is about the last {length} iterations, of {total}."
+            f"The total changed: this is about the last {len(segment.iterations)} iterations, "
+            f"of {total}."
         )
-    elif length - first > most:
-        remarks.append(f"This is about the last {most} iterations.")
+    if estimates is not None:
+        remarks.append(f"Times are means of {estimates.about}.")
     return Observations(
         workers=segment.workers,
-        sizes=segment.batch_sizes[rows].astype(np.float64),
-        times=segment.times[rows],
+        sizes=segment.batch_sizes.astype(np.float64),
+        times=segment.times,
         total=total,
         sizes_follow=follows_speeds(run_log.header.policy),
         caps=np.asarray(segment.caps[-1]),
         source=run_log.header.source,
         remarks=tuple(remarks),
+        recorded=estimates,
     )
-
-
-def follows_speeds(policy: str) -> bool:
-    """Whether the sizes of a run with this policy come from predicted speeds.
-
-    >>> follows_speeds("proportional"), follows_speeds("equal_finish"), follows_speeds("their own")
-    (True, False, False)
-    """
-    try:
-        return make_policy(policy).uses_speeds
-    except EvenstepError:
-        return False

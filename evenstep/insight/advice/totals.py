@@ -26,10 +26,13 @@ class Total:
     """Samples a second of all workers."""
 
 
-def compare_totals(cluster: Cluster, at: Conditions, plain_time: float) -> list[Total]:
+def compare_totals(
+    cluster: Cluster, at: Conditions, plain_time: float, noise: float = 1.0
+) -> list[Total]:
     """Return the results of half, twice and four times the total, in rising order.
 
-    Among them is the total that takes, balanced, as long as a plain iteration takes now.
+    Among them is the total that takes, balanced, as long as a plain iteration takes now. `noise`
+    is how much longer an iteration takes than its slowest worker does on average.
     """
     g = cluster.granularity
     factors = {round(cluster.total * factor / g) * g for factor in _FACTORS}
@@ -37,7 +40,7 @@ def compare_totals(cluster: Cluster, at: Conditions, plain_time: float) -> list[
     roomy = replace(cluster, total=max(1, 64 * cluster.total))
     within = np.minimum(np.maximum(roomy.largest(levels, at), 0) // g * g, cluster.cap)
     candidates = sorted({*factors, int(within.sum())})
-    found = (_total(cluster, at, total) for total in candidates)
+    found = (_total(cluster, at, total, noise) for total in candidates)
     return [total for total in found if total is not None]
 
 
@@ -53,11 +56,11 @@ def better_total(totals: Sequence[Total], current: int) -> Total | None:
     return good if good.total > current and _GOOD * good.speed >= now.speed else None
 
 
-def _total(cluster: Cluster, at: Conditions, total: int) -> Total | None:
+def _total(cluster: Cluster, at: Conditions, total: int, noise: float) -> Total | None:
     other = replace(cluster, total=total)
     try:
         sizes = other.optimum(at)
     except InfeasibleLimits:
         return None
-    time = float(other.expected_times(sizes, at).max())
+    time = noise * float(other.expected_times(sizes, at).max())
     return Total(total, time, total / time) if total > 0 and time > 0 else None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evenstep.estimates.words import duration
-from evenstep.insight.advice.advising import Advice, Estimate
+from evenstep.estimates import Estimate
+from evenstep.estimates.words import LITTLE, duration, gain_words, percent, percent_range
+from evenstep.insight.advice.advising import Advice
 from evenstep.insight.plots.plot_data import readable
-
-LITTLE = 0.02
-"""Share of the iteration time below which the gain is called little."""
 
 _MEANS = {
     "measured": "From times measured on real workers.",
@@ -51,6 +49,10 @@ def lines_to_change(total: int) -> str:
 
 def _gain(advice: Advice) -> Iterator[str]:
     straggler = readable(advice.workers[advice.straggler], 60)
+    estimates = advice.estimates
+    if estimates is not None and not estimates.is_even:
+        mean = time_of(advice, estimates.iteration_time)
+        yield f"This run took {mean} an iteration. {gain_words(estimates)}"
     if advice.saved.value < LITTLE:
         yield (
             f"Balancing would gain little: plain BSP takes {_range(advice, advice.plain)} an "
@@ -59,24 +61,14 @@ def _gain(advice: Advice) -> Iterator[str]:
         return
     yield (
         f"Balancing would cut the iteration from {_range(advice, advice.plain)} (plain BSP) to "
-        f"{_range(advice, advice.balanced)}: {_share(advice.saved)} less."
+        f"{_range(advice, advice.balanced)}: {percent_range(advice.saved)} less."
     )
-    yield (
-        f"Worker {straggler} is the straggler: with even sizes it takes {advice.slowdown:.1f} "
-        "times as long as the median worker."
-    )
-    if advice.fixed > (1 + LITTLE) * advice.balanced.value:
-        yield (
-            f"With the sizes below in the whole run, an iteration would take "
-            f"{time_of(advice, advice.fixed)}: speeds change, and sizes should follow."
-        )
+    yield (f"Straggler: {straggler}, {advice.slowdown:.1f} times slower than the median worker.")
 
 
 def _waiting(advice: Advice) -> Iterator[str]:
-    yield (
-        f"Waiting would go from {advice.plain_waiting:.0%} to {advice.balanced_waiting:.0%} of "
-        "the workers' time."
-    )
+    whose = " with plain BSP" if advice.overheads is None else ""
+    yield f"Waiting{whose} is {percent(advice.waiting_share)} of the workers' time."
 
 
 def _assumptions(advice: Advice) -> Iterator[str]:
@@ -87,8 +79,7 @@ def _assumptions(advice: Advice) -> Iterator[str]:
     whose = "any worker" if len(unknown) == len(advice.workers) else _names(unknown)
     yield (
         f"Batch sizes do not show the overhead of {whose}, as they varied too little, or with the "
-        "speeds: times are assumed proportional to sizes, and the ranges allow for overheads of up "
-        "to half of the time."
+        "speeds: a likely one is assumed, and the ranges allow for others."
     )
 
 
@@ -99,7 +90,7 @@ def _keeping(advice: Advice) -> Iterator[str]:
             f"Not worth keeping: {_names(advice.not_worth_keeping)}. Without "
             f"{readable(advice.workers[i])} an iteration would take "
             f"{time_of(advice, advice.times_without[i])} in place of "
-            f"{time_of(advice, max(advice.times))}."
+            f"{time_of(advice, advice.balanced.value)}."
         )
     selection = advice.selection
     if selection is not None:
@@ -133,10 +124,6 @@ def _range(advice: Advice, estimate: Estimate) -> str:
     low, high = time_of(advice, estimate.low), time_of(advice, estimate.high)
     value = time_of(advice, estimate.value)
     return value if low == high else f"{value} ({low} to {high})"
-
-
-def _share(estimate: Estimate) -> str:
-    return f"{estimate.value:.0%} ({estimate.low:.0%} to {estimate.high:.0%})"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -48,12 +48,12 @@ def times_without(cluster: Cluster, at: Conditions, slowest_first: Ints) -> Floa
     return times
 
 
-def best_without(cluster: Cluster, at: Conditions, num_out: int) -> Selection:
+def best_without(cluster: Cluster, at: Conditions, num_out: int, noise: float = 1.0) -> Selection:
     """Return the fastest selection with `num_out` workers fewer.
 
     For a given deadline, the best workers to keep are those that process most samples until then.
     So the best selection belongs to the earliest deadline by which the best workers process the
-    total.
+    total. `noise` is how much longer an iteration takes than its slowest worker does on average.
     """
     num_kept = cluster.num_workers - num_out
     if not 1 <= num_kept <= cluster.num_workers:
@@ -83,7 +83,7 @@ def best_without(cluster: Cluster, at: Conditions, num_out: int) -> Selection:
     kept, out = np.sort(order[:num_kept]), np.sort(order[num_kept:])
     selected, conditions = select(cluster, kept), select_conditions(at, kept)
     sizes = selected.optimum(conditions)
-    time = float(selected.expected_times(sizes, conditions).max())
+    time = noise * float(selected.expected_times(sizes, conditions).max())
     names = np.array(cluster.workers, dtype=object)
     return Selection(tuple(names[kept]), tuple(names[out]), sizes.tolist(), time)
 
