@@ -56,7 +56,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Straggler:
-    """The worker that takes longest with the sizes of plain BSP, on average over the window."""
+    """The worker that takes longest with the sizes of plain BSP, on average and without spikes."""
 
     worker: str
     slowdown: float
@@ -94,7 +94,8 @@ class Estimates:
     """None with a single worker."""
     workers: Sequence[str]
     plain_times: Sequence[float]
-    """The mean time of each worker with the sizes of plain BSP; NaN where unknown."""
+    """The mean time of each worker with the sizes of plain BSP, without spikes; NaN where
+    unknown."""
     overheads: Sequence[float]
     """The share of that time that does not depend on the batch size, as far as it is known."""
     identified: Sequence[bool]

@@ -32,6 +32,8 @@ _FEW_ROWS, _FEW_DRAWS = 48, 24
 """Iterations and draws from which the range of the optimum is computed."""
 _CURVED = 0.015
 """The part of a difference from 1 by which the range of a gain is wider than that of the lines."""
+_BEFORE_FOLLOWING = 3
+"""First iterations in which sizes change because speeds differ, and not because they changed."""
 _MOST_PLANS = 64
 _STEPS = 40
 """Bisections that find the optimum: to one part in 10^12."""
@@ -167,8 +169,9 @@ class Estimator:
         if row.caps is not None:
             self._caps = np.maximum(row.caps, 1)
         sizes = row.batch_sizes.astype(np.float64)
-        self._overheads.observe(sizes, times)
         number = self._sums.iterations
+        if not self._follows or number < _BEFORE_FOLLOWING:
+            self._overheads.observe(sizes, times)
         self._near.append(_Held(number, row.iteration, sizes, times, self._sums))
         self._add(row, times)
         if number >= 4 and number & (number - 1) == 0:
@@ -215,9 +218,10 @@ class Estimator:
 
     def _posterior(self) -> tuple[Floats, Bools]:
         """Return the probabilities of the shares of overhead, and of which workers sizes tell."""
+        n = len(self.workers)
         if self._even is None or self._follows:
-            n = len(self.workers)
-            return np.tile(FOLLOWING, (n, 1)), np.zeros(n, bool)
+            common = FOLLOWING if self._even is None else self._overheads.common(self._even)
+            return np.tile(common, (n, 1)), np.zeros(n, bool)
         return self._overheads.posterior(self._even)
 
     def _best(self, sizes: Floats, times: Floats, lasting: Floats, shares: Floats) -> Floats:
@@ -296,7 +300,8 @@ class _Window:
         shares = np.where(told, posterior @ SHARES, _typical(posterior))
         even = run._even * (self._sizes.sum(axis=1, keepdims=True) / run.total)
         rng = np.random.default_rng(0)
-        plain_times = _mean(_moved(self._times, self._sizes, even, run._even, shares))
+        calm = self._times * self._lasting
+        plain_times = _mean(_moved(calm, self._sizes, even, run._even, shares))
         drawn = [_draw(posterior, run._follows, rng) for _ in range(_DRAWS)]
         if not run._follows:
             # Where sizes tell nothing, workers may as well have the same overhead in seconds.

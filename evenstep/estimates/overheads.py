@@ -19,11 +19,14 @@ _SOME = 1 - SHARES[1:]
 PRIOR: Floats = np.concatenate([[0.3], 0.7 * _SOME / _SOME.sum()])
 """Their probabilities before anything is seen: often none, otherwise rather a small one."""
 
-_UP_TO = SHARES[1:] <= 0.2
-FOLLOWING: Floats = np.concatenate([[0.6], 0.4 * _UP_TO / _UP_TO.sum()])
-"""Those of a run whose sizes follow predicted speeds, where size changes tell nothing: times are
-proportional to sizes, as the policy assumes, or have an overhead of up to 20 %."""
+_UP_TO = SHARES[1:] <= 0.3
+FOLLOWING: Floats = np.concatenate([[0.8], 0.2 * _UP_TO / _UP_TO.sum()])
+"""Those in a run whose sizes follow predicted speeds: times are proportional to sizes, as the policy
+assumes, or have an overhead of up to 30 %."""
+_FOLLOWING_NOISE = 0.15
+"""Standard deviation of the logarithm of a time there, as far as it is not known."""
 
+_FOLLOWING_WORKERS = 12
 _NEAR = 8
 """Iterations before and after a change of size whose medians are compared."""
 _MOST_STEPS = 48
@@ -110,6 +113,13 @@ class Overheads:
             posterior = _normal(likelihood * among)
         return posterior, tells
 
+    def common(self, even: Floats) -> Floats:
+        """Return the probability of each share of overhead, if all workers have the same."""
+        evidence = self._evidence(even, None, _FOLLOWING_NOISE).sum(axis=0)
+        # Even the first changes follow speeds a little: with many workers that would seem certain.
+        evidence *= min(1.0, _FOLLOWING_WORKERS / len(even))
+        return _normal((np.exp(evidence - evidence.max()) * FOLLOWING)[None])[0]
+
     def _add_noise(self, same: Ints, logs: Floats) -> None:
         places = self._num_noise[same] % _MOST_NOISE
         self._noise[same, places] = logs[same] - self._newest[same]
@@ -144,7 +154,7 @@ class Overheads:
         self._steps[which[better], least[better]] = steps[better]
         self._weights[which[better], least[better]] = weights[better]
 
-    def _evidence(self, even: Floats, shares: Floats | None) -> Floats:
+    def _evidence(self, even: Floats, shares: Floats | None, least_noise: float = 0.0) -> Floats:
         """Return the logarithm of the likelihood of each share, (workers, shares).
 
         By `shares`, about known, a worker may have become slower or faster since a change of size:
@@ -153,7 +163,7 @@ class Overheads:
         known = self._weights > 0
         steps = np.where(known[..., None], self._steps, 1.0)
         x0, log0, count0, x1, log1, count1 = np.moveaxis(steps, -1, 0)
-        noise = self._noise_levels()[:, None]
+        noise = np.maximum(self._noise_levels(), least_noise)[:, None]
         variance = noise**2 * (1 / count0 + 1 / count1) + (_CURVED * np.log(x1 / x0)) ** 2
         variance = np.where(known, variance, 1.0)
         tells = np.full(x0.shape, _TEMPER)

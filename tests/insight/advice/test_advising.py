@@ -63,7 +63,7 @@ def test_optimum_follows_lasting_changes_of_the_speeds():
 def test_worker_that_only_holds_the_others_up_is_not_worth_keeping():
     advice = advise(seen([0.0, 0.0, 0.5], [0.001, 0.001, 0.01], [[20, 20, 20], [40, 10, 10]] * 10))
     assert advice.not_worth_keeping == ["w2"]
-    assert advice.times_without[2] == pytest.approx(0.030, rel=1e-4)
+    assert advice.times_without[2] == pytest.approx(0.030, rel=1e-3)
 
 
 def test_workers_out_names_whom_to_drop():
