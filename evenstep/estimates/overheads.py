@@ -29,6 +29,7 @@ _FOLLOWING_NOISE = 0.15
 _FOLLOWING_WORKERS = 12
 _NEAR = 8
 """Iterations before and after a change of size whose medians are compared."""
+_JUST_BEFORE = 3
 _MOST_STEPS = 48
 """Changes of size that are kept for each worker: those that tell most."""
 _MOST_NOISE = 64
@@ -131,6 +132,11 @@ class Overheads:
         had = moved[self._count[moved] > 0]
         if len(had):
             levels, counts = median(self._last[had].T), np.minimum(self._count[had], _NEAR)
+            # The size may change because the worker did, a few iterations ago.
+            places = (self._count[had, None] - 1 - np.arange(_JUST_BEFORE)) % _NEAR
+            newest = median(np.take_along_axis(self._last[had], places, axis=1).T)
+            changed = np.abs(newest - levels) > _CHANGED / 2
+            levels, counts = np.where(changed, (newest, np.minimum(counts, 2)), (levels, counts))
             self._before[had] = np.column_stack((self._size[had], levels, counts))
         self._first[moved], self._last[moved] = np.nan, np.nan
         self._count[moved] = 0
