@@ -13,13 +13,17 @@ from evenstep.insight.dashboard.job import DashboardJob, Recent
 from evenstep.insight.dashboard.points import Points
 from evenstep.insight.plots.plot_data import readable
 from evenstep.insight.report.words import SOURCE_MEANS
-from evenstep.insight.thinning import quantiles
+from evenstep.insight.thinning import mean, median, quantiles
 from evenstep.runlog import Event
 
 Json = dict[str, Any]
 
 FEW = 12
 """Up to this number of workers, each has a line; of more, there are bands and the chosen one."""
+LATE = 0.05
+"""The last worker is late if the others finish earlier by this share of the iteration time."""
+EQUAL = 1.05
+"""Up to this ratio, workers are called equally fast, and so are runs."""
 LONGEST_NAME = 60
 LONGEST_TEXT = 300
 
@@ -54,16 +58,36 @@ def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
         "iteration": None if last is None else last.row.iteration,
         "plan": None if last is None else last.row.plan,
         "iteration_time": None if last is None else number(last.row.iteration_time),
-        "median_time": number(job.median_time),
-        "plain": number(job.estimates.plain),
-        "optimum": number(job.estimates.optimum),
         "waiting_share": None if last is None else number(last.waiting_share),
+        "figures": figures(job),
         "ended": None if job.end is None else readable(job.end.reason or "", LONGEST_TEXT),
         "problem": None if job.problem is None else readable(job.problem, LONGEST_TEXT),
         "last": None if last is None else _newest(job, last),
         "rows": [_row(job, one) for one in rows],
         "events": [_event(event) for event in events],
     }
+
+
+@np.errstate(all="ignore")
+def figures(job: DashboardJob) -> Json:
+    """Return the settled figures of a job: of the second half of its iterations so far."""
+    half = _settled(job)
+    whole = {name: points.means[half, 0] for name, points in job.history.whole.items()}
+    times, plain, optimum = (_middle(whole[name]) for name in ("iteration_times", "plain", "optimum"))
+    slowdowns = _slowdowns(job)
+    slowest_one = None if np.isnan(slowdowns).all() else int(np.nanargmax(slowdowns))
+    known: Json = {
+        "window": _window(job),
+        "iteration_time": number(times),
+        "plain": _between(plain, plain, plain),
+        "optimum": _between(optimum, optimum, optimum),
+        "waiting_share": number(float(mean(whole["waiting_shares"], axis=0))),
+        "gain": _between(plain / times, plain / times, plain / times) if times > 0 else None,
+        "straggler": None
+        if slowest_one is None
+        else {"worker": slowest_one, "slowdown": number(float(slowdowns[slowest_one]))},
+    }
+    return {**known, "sentence": _sentence(known, job.all_workers)}
 
 
 @np.errstate(all="ignore")
@@ -82,10 +106,35 @@ def history(job: DashboardJob, worker: int) -> Json:
     }
 
 
+def overlay(job: DashboardJob, worker: str) -> Json:
+    """Return the history of a second run, with the batch sizes of its worker of this name."""
+    sizes = job.history.of_workers.get("batch_sizes")
+    return {
+        "job": readable(job.header.job, LONGEST_NAME),
+        "source": job.header.source,
+        "iterations": _round(job.history.iterations.means[:, 0], digits=9),
+        "iteration_times": _round(job.history.whole["iteration_times"].means[:, 0]),
+        "batch_sizes": _round(sizes.means[:, job.all_workers.index(worker)])
+        if sizes is not None and worker in job.all_workers
+        else None,
+    }
+
+
 def slowest(job: DashboardJob) -> int:
-    """Return the worker whose speed is lowest now, the first if no speed is known."""
-    speeds = None if job.last is None else job.spread(job.last, job.last.row.speeds)
-    return 0 if speeds is None or np.isnan(speeds).all() else int(np.nanargmin(speeds))
+    """Return the straggler, the first worker if no speed is known."""
+    slowdowns = _slowdowns(job)
+    return 0 if np.isnan(slowdowns).all() else int(np.nanargmax(slowdowns))
+
+
+def late(recent: Recent) -> int | None:
+    """Return the worker that the others waited for, None if they lost little."""
+    times = recent.row.times
+    if np.isnan(times).all() or not recent.row.iteration_time > 0:
+        return None
+    last = int(np.nanargmax(times))
+    others = float(mean(np.delete(times, last), axis=0))
+    lost = (float(times[last]) - others) / recent.row.iteration_time
+    return int(recent.positions[last]) if lost > LATE else None
 
 
 def number(value: float, digits: int = 7) -> float | None:
@@ -95,6 +144,60 @@ def number(value: float, digits: int = 7) -> float | None:
     (0.1234568, None)
     """
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _settled(job: DashboardJob) -> slice:
+    """Return the points of the second half of the iterations so far."""
+    return slice(len(job.history.iterations) // 2, None)
+
+
+def _window(job: DashboardJob) -> str:
+    """Return the settled iterations in words."""
+    half, iterations = _settled(job), job.history.iterations
+    if len(iterations) == 0:
+        return "no iteration yet"
+    first, last = iterations.smallest[half, 0][0], iterations.largest[-1, 0]
+    return f"iteration {last:,.0f}" if first == last else f"iterations {first:,.0f} to {last:,.0f}"
+
+
+def _slowdowns(job: DashboardJob) -> Floats:
+    """Return how many times slower than the median each worker is; NaN for absent ones."""
+    slowdowns = np.full(len(job.all_workers), np.nan)
+    points = job.history.of_workers.get("speeds")
+    if points is None or len(job.workers) < 2:
+        return slowdowns
+    speeds = median(points.means[_settled(job)][:, job.present], axis=0)
+    speeds = np.where(speeds > 0, speeds, np.nan)
+    slowdowns[job.present] = median(speeds, axis=0) / speeds
+    return slowdowns
+
+
+def _sentence(known: Json, workers: Sequence[str]) -> str:
+    """Return the settled figures in words: the straggler, the waiting, and the gain."""
+    words = []
+    if (straggler := known["straggler"]) is not None:
+        name, slowdown = workers[straggler["worker"]], straggler["slowdown"] or math.inf
+        words.append(
+            f"Straggler: {readable(name, LONGEST_NAME)}, {slowdown:.1f} x slower than the median."
+            if slowdown >= EQUAL
+            else "No straggler: all workers are about equally fast."
+        )
+    if (share := known["waiting_share"]) is not None:
+        words.append(f"Waiting {100 * share:.0f} %.")
+    if known["gain"] is not None and (gain := known["gain"]["value"]) > 0:
+        ratio = f"{max(gain, 1 / gain):.1f} x {'faster' if gain > 1 else 'slower'} than"
+        words.append(f"{'As fast as' if 1 / EQUAL < gain < EQUAL else ratio} plain BSP.")
+    return " ".join(words) or "No iteration has a known time yet."
+
+
+def _between(value: float, low: float, high: float) -> Json | None:
+    """Return a value with its range, None if it is unknown."""
+    named = {"value": number(value), "low": number(low), "high": number(high)}
+    return None if named["value"] is None else named
+
+
+def _middle(values: Floats) -> float:
+    return float(median(values, axis=0)) if len(values) else math.nan
 
 
 def _newest(job: DashboardJob, recent: Recent) -> Json:
@@ -108,7 +211,8 @@ def _newest(job: DashboardJob, recent: Recent) -> Json:
         "speeds": row.speeds, "predicted_speeds": row.predicted_speeds, "cpu": row.cpu,
         "memory": row.memory, "device_memory": row.device_memory, "caps": caps,
     }  # fmt: skip
-    return {name: _spread(job, recent, values, 7) for name, values in quantities.items()}
+    spread = {name: _spread(job, recent, values, 7) for name, values in quantities.items()}
+    return {**spread, "slowdowns": _round(_slowdowns(job))}
 
 
 def _row(job: DashboardJob, recent: Recent) -> Json:
@@ -122,6 +226,7 @@ def _row(job: DashboardJob, recent: Recent) -> Json:
         "batch_sizes": _spread(job, recent, row.batch_sizes),
         "times": _spread(job, recent, row.times),
         "waiting": _spread(job, recent, recent.waiting),
+        "late": late(recent),
     }
 
 

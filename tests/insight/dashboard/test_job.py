@@ -44,7 +44,7 @@ def test_unknown_is_null_and_everything_is_json():
     assert told["last"]["times"] == [0.2, None]
     assert told["last"]["caps"] == [16, None]
     assert told["last"]["cpu"] is None
-    assert told["plain"] is None
+    assert told["figures"]["plain"] is None
     json.dumps(view.history(job, 0), allow_nan=False)
 
 
@@ -170,4 +170,4 @@ def test_estimates_go_on_when_workers_change():
 def test_a_total_that_no_job_has_keeps_nobody_waiting():
     job = DashboardJob(header(total=2**53))
     job.take(row(k, [2**52, 2**52], [0.1, 0.2]) for k in range(10))
-    assert view.now(job)["optimum"] is None
+    assert view.now(job)["figures"]["optimum"] is None
