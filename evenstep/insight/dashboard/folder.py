@@ -62,8 +62,9 @@ class Folder:
             is_file = _stat(self._path) is not None
             wrong = "does not begin like a run log" if is_file else "is not there yet"
             return f"the file {self._path} {wrong}"
-        others = f", and {self._num_others} *.jsonl that are none" if self._num_others else ""
-        return f"no run log in the folder {self._path} yet{others}"
+        others = self._num_others
+        more = f"; files *.jsonl that do not begin like one: {others}" if others else ""
+        return f"no run log in the folder {self._path} yet{more}"
 
     @property
     def remedies(self) -> Remedies:

@@ -104,17 +104,19 @@ class Page:
             self._rows, self._events = job.num_iterations, job.num_events
         if job.num_iterations != self._history_of and now - self._history_at >= HISTORY:
             self._history_at, self._history_of = now, job.num_iterations
-            if self._worker is None:
-                self._worker = view.slowest(job)
             events.append(("course", view.history(job, self._shown_worker(job))))
+            if self._worker is None and reading.progress == 1:
+                self._worker = self._shown_worker(job)
         return [*events, *self._overlay(job, now)]
 
     def _shown_worker(self, job: DashboardJob) -> int:
-        return min(self._worker or 0, len(job.all_workers) - 1)
+        """Return the chosen worker; before a log was read, the straggler so far."""
+        worker = view.slowest(job) if self._worker is None else self._worker
+        return min(worker, len(job.all_workers) - 1)
 
     def _overlay(self, job: DashboardJob, now: float) -> list[tuple[str, Any]]:
         """Return the history of the second job, if it has changed and is not the first one."""
-        if self._other is None or self._other == self._key or self._worker is None:
+        if self._other is None or self._other == self._key:
             return []
         other = self._source.read(self._other)
         if other is None or now - self._overlay_at < HISTORY:

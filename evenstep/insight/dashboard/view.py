@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 FEW = 12
 """Up to this number of workers, each has a line; of more, there are bands and the chosen one."""
-LATE = 0.05
+LATE = 0.08
 """The last worker is late if the others finish earlier by this share of the iteration time."""
 EQUAL = 1.05
 """Up to this ratio, workers are called equally fast, and so are runs."""
