@@ -73,9 +73,11 @@ def figures(job: DashboardJob) -> Json:
     """Return the settled figures of a job: of the second half of its iterations so far."""
     half = _settled(job)
     whole = {name: points.means[half, 0] for name, points in job.history.whole.items()}
-    times, plain, optimum = (_middle(whole[name]) for name in ("iteration_times", "plain", "optimum"))
-    slowdowns = _slowdowns(job)
-    slowest_one = None if np.isnan(slowdowns).all() else int(np.nanargmax(slowdowns))
+    times, plain, optimum = (
+        _middle(whole[name]) for name in ("iteration_times", "plain", "optimum")
+    )
+    worker = slowest(job)
+    slowdown = float(_slowdowns(job)[worker])
     known: Json = {
         "window": _window(job),
         "iteration_time": number(times),
@@ -83,11 +85,12 @@ def figures(job: DashboardJob) -> Json:
         "optimum": _between(optimum, optimum, optimum),
         "waiting_share": number(float(mean(whole["waiting_shares"], axis=0))),
         "gain": _between(plain / times, plain / times, plain / times) if times > 0 else None,
-        "straggler": None
-        if slowest_one is None
-        else {"worker": slowest_one, "slowdown": number(float(slowdowns[slowest_one]))},
+        "straggler": {"worker": worker, "slowdown": number(slowdown)}
+        if slowdown >= EQUAL
+        else None,
     }
-    return {**known, "sentence": _sentence(known, job.all_workers)}
+    sentence = _sentence(known, readable(job.all_workers[worker], LONGEST_NAME), slowdown)
+    return {**known, "sentence": sentence}
 
 
 @np.errstate(all="ignore")
@@ -172,21 +175,21 @@ def _slowdowns(job: DashboardJob) -> Floats:
     return slowdowns
 
 
-def _sentence(known: Json, workers: Sequence[str]) -> str:
+def _sentence(known: Json, slowest: str, slowdown: float) -> str:
     """Return the settled figures in words: the straggler, the waiting, and the gain."""
     words = []
-    if (straggler := known["straggler"]) is not None:
-        name, slowdown = workers[straggler["worker"]], straggler["slowdown"] or math.inf
-        words.append(
-            f"Straggler: {readable(name, LONGEST_NAME)}, {slowdown:.1f} x slower than the median."
-            if slowdown >= EQUAL
-            else "No straggler: all workers are about equally fast."
-        )
+    if known["straggler"] is not None:
+        words.append(f"Straggler: {slowest}, {slowdown:.1f} x slower than the median.")
+    elif not math.isnan(slowdown):
+        words.append("No straggler: all workers are about equally fast.")
     if (share := known["waiting_share"]) is not None:
         words.append(f"Waiting {100 * share:.0f} %.")
     if known["gain"] is not None and (gain := known["gain"]["value"]) > 0:
         ratio = f"{max(gain, 1 / gain):.1f} x {'faster' if gain > 1 else 'slower'} than"
         words.append(f"{'As fast as' if 1 / EQUAL < gain < EQUAL else ratio} plain BSP.")
+    if known["optimum"] is not None and known["iteration_time"] is not None:
+        above = known["iteration_time"] / max(known["optimum"]["value"], 1e-12)
+        words += [f"The optimum is {above:.1f} x faster."] if above >= EQUAL else []
     return " ".join(words) or "No iteration has a known time yet."
 
 

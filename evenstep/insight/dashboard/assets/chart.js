@@ -212,7 +212,7 @@ export class Chart {
       items.push(make("li", {}, swatch, make("bdi", { text: label })));
     }
     if (marks.length) items.push(make("li", {}, make("span", { class: "key mark" }), make("bdi", { text: "event" })));
-    if (this.sight.cursor !== null) items.unshift(make("li", { text: this.position(k) }));
+    if (k !== undefined) items.unshift(make("li", { text: this.position(k) }));
     this.legend.replaceChildren(...items);
   }
 
@@ -253,6 +253,7 @@ export class Chart {
       return;
     }
     event.preventDefault();
+    this.hinted = 0;
     this.sight.zoom(this.whole, 1.002 ** Math.max(-400, Math.min(400, event.deltaY)), this.iterationAt(event.offsetX));
   }
 
@@ -411,9 +412,15 @@ function drawBox(context, at, width, height, [title, ...all]) {
 }
 
 function drawHint(context, width, height) {
+  const text = "Ctrl + wheel zooms; after a click, the wheel alone";
+  const room = Math.min(width - 8, context.measureText(text).width + 16);
   context.fillStyle = colour("ink");
+  context.beginPath();
+  context.roundRect((width - room) / 2, height - BOTTOM - 30, room, 22, 5);
+  context.fill();
+  context.fillStyle = colour("card");
   context.textAlign = "center";
-  context.fillText("Ctrl + wheel zooms; so does the wheel after a click", width / 2, height / 2);
+  context.fillText(shortened(context, text, room - 12), width / 2, height - BOTTOM - 15);
 }
 
 // One outlier must not flatten all other values: the axis ends where nearly all values are below.

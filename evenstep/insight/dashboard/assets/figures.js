@@ -24,23 +24,25 @@ export function showFigures(now, names, choose) {
   say(find("above"), percent(above), above);
   say(find("waiting"), percent(figures.waiting_share), figures.waiting_share);
   say(find("newest-waiting"), percent(now.waiting_share));
-  showStraggler(straggler, names, choose);
+  showStraggler(straggler, names, choose, now.last?.slowdowns.some((value) => value !== null));
   showBars({ run: time === null ? null : { value: time, low: time, high: time }, plain: figures.plain, optimum });
 }
 
 function gainWords(gain) {
   if (gain === null) return "not known yet";
   const range = gain.low < gain.high ? `${gain.low.toFixed(2)} to ${gain.high.toFixed(2)}, ` : "";
-  return `${range}${gain.value < 1 ? "slower" : "faster"} (estimate)`;
+  const compared = gain.value < 1.05 && gain.value > 1 / 1.05 ? "about as fast" : gain.value < 1 ? "slower" : "faster";
+  return `${range}${compared} (estimate)`;
 }
 
-function showStraggler(straggler, names, choose) {
+function showStraggler(straggler, names, choose, compared) {
   const button = find("straggler");
-  say(button, straggler === null ? UNKNOWN : names[straggler.worker], straggler?.worker ?? null);
+  say(button, straggler === null ? (compared ? "none" : UNKNOWN) : names[straggler.worker], straggler?.worker ?? null);
   button.disabled = straggler === null;
   button.title = straggler === null ? "" : `Show ${names[straggler.worker]}`;
   button.onclick = () => choose(straggler.worker);
-  say(find("slowdown"), straggler === null ? "no speeds to compare" : `${straggler.slowdown.toFixed(2)} x slower than the median`);
+  say(find("slowdown"), straggler !== null ? `${straggler.slowdown.toFixed(2)} x slower than the median`
+    : compared ? "all workers are about equally fast" : "no speeds to compare");
 }
 
 function showBars(values) {

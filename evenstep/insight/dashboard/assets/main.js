@@ -20,7 +20,7 @@ const plainAxis = (caption) => () => ({ caption, text: digits });
 const timeAxis = (top) => (top < 1 ? { caption: "milliseconds", text: (value) => digits(1000 * value) } : { caption: "seconds", text: digits });
 const share = (value) => percent(value, 0);
 
-const sight = new Sight((range) => { find("whole").hidden = range === null; });
+const sight = new Sight((range) => { find("whole").disabled = range === null; });
 const chart = (name, options) => new Chart(find(name), find(`${name}-legend`), sight, options);
 const charts = {
   times: chart("times", { axis: timeAxis, format: duration, nothing: "no iteration has a known time yet" }),
@@ -71,7 +71,10 @@ function takeNow(now) {
   if (state.now === null || now.num_iterations !== state.now.num_iterations) state.heard = Date.now();
   // Rows from before a reconnection are already known.
   const known = state.rows.length ? state.rows[state.rows.length - 1].number : -1;
-  state.rows = [...state.rows, ...now.rows.filter(({ number }) => number > known)].slice(-KEPT_ROWS);
+  const rows = now.rows.filter(({ number }) => number > known);
+  // The first rows of a log that was read up to its end since are none of the last iterations.
+  const outdated = state.now?.progress < 1 && rows.length > 0 && rows[0].number > known + 1;
+  state.rows = [...(outdated ? [] : state.rows), ...rows].slice(-KEPT_ROWS);
   const unseen = now.num_events - (state.numEvents ?? 0);
   events.add(unseen > 0 ? now.events.slice(-unseen) : []);
   state.numEvents = now.num_events;
@@ -131,9 +134,12 @@ function showCourse() {
   charts.sizes.set({ ...base, ...sizeLines(course, job, second(other?.batch_sizes)) });
   charts.speeds.set({ ...base, bands: band(worker.speeds),
     lines: known([["actual", worker.speeds?.mean, "run"], ["predicted", worker.predicted_speeds, "predicted", [5, 3]]]) });
+  const usage = [worker.cpu, worker.memory, worker.device_memory].some((values) => values?.some((value) => value !== null));
+  find("usage").closest("section").hidden = !usage;
+  find("speeds").closest("section").classList.toggle("wide", !usage);
   charts.usage.set({ ...base, bands: [],
     lines: known([["CPU available", worker.cpu, "run"], ["memory free", worker.memory, "run", [6, 3]],
-      ["device memory used", worker.device_memory, "run", [2, 3]]]) });
+      ["device memory used", worker.device_memory, "run", [2, 3], "device used"]]) });
 }
 
 // The name that tells a job from the one that is shown: its file, or its job if both have one place.
@@ -143,7 +149,7 @@ function nameOf(key) {
 }
 
 function known(lines) {
-  return lines.filter(([, values]) => values).map(([label, values, colour, dash]) => ({ label, values, colour, dash }));
+  return lines.filter(([, values]) => values).map(([label, values, colour, dash, name]) => ({ label, values, colour, dash, name }));
 }
 
 // The chosen worker is drawn in the colour of the run, the others in grey, or as bands if they are many.
