@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
 
 
 def shoot_dashboard(browser: Browser, url: str, scheme: str, folder: Path) -> None:
-    """Keep the first screen of a run, its charts with a second run, and the first of 200 workers."""
+    """Keep the first screen of a run, its charts with a second run, and a run of 200 workers."""
     first, second, many = (key_of(name) for name in ("balanced.jsonl", "plain.jsonl", "many.jsonl"))
     page = open_page(browser, f"{url}/#job={first}&other={second}", scheme)
     page.locator("#times-legend", has_text="plain.jsonl").wait_for()

@@ -361,6 +361,10 @@ def test_charts_zoom_and_move_together_by_wheel_drag_and_keys(live, dashboard, o
     assert abs(width() - before) <= 1
     whole.click()
     assert part() == [0, 99]
+    page.get_by_role("button", name="Zoom in").click()
+    assert width() == 66
+    page.get_by_role("button", name="Zoom out").click()
+    assert part() == [0, 99]
     assert page.evaluate("scrollY") - scrolled < 50
 
 

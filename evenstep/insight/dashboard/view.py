@@ -123,6 +123,7 @@ def overlay(job: DashboardJob, worker: str) -> Json:
     }
 
 
+@np.errstate(all="ignore")
 def slowest(job: DashboardJob) -> int:
     """Return the straggler, the first worker if no speed is known."""
     slowdowns = _slowdowns(job)
@@ -151,7 +152,9 @@ def number(value: float, digits: int = 7) -> float | None:
 
 def _settled(job: DashboardJob) -> slice:
     """Return the points of the second half of the iterations so far."""
-    return slice(len(job.history.iterations) // 2, None)
+    at = job.history.iterations.means[:, 0]
+    # Not half of the points: of a long log, the end is read more densely.
+    return slice(int(np.searchsorted(at, (at[0] + at[-1]) / 2)) if len(at) else 0, None)
 
 
 def _window(job: DashboardJob) -> str:

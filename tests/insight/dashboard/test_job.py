@@ -114,6 +114,12 @@ def test_figures_are_those_of_the_second_half():
     )
 
 
+def test_the_second_half_is_that_of_the_iterations_also_if_some_are_left_out():
+    skimmed = [row(k, [16, 16], [0.3, 0.3]) for k in range(0, 100, 10)]
+    end = [row(k, [16, 16], [0.2, 0.2]) for k in range(100, 120)]
+    assert view.figures(job_of(*skimmed, *end))["window"] == "iterations 60 to 119"
+
+
 def test_figures_of_nothing_and_of_equal_workers_claim_nothing():
     nothing = view.figures(job_of())
     assert nothing.pop("window") == "no iteration yet"

@@ -188,9 +188,7 @@ export class Chart {
 
   position(k) {
     const { every } = this.data;
-    const first = Math.round(k - (every - 1) / 2);
-    return every === 1 ? `iteration ${first.toLocaleString("en")}`
-      : `about iterations ${first.toLocaleString("en")} to ${(first + every - 1).toLocaleString("en")}`;
+    return `iteration ${Math.round(k).toLocaleString("en")}${every === 1 ? "" : `, mean of ${every}`}`;
   }
 
   values(k) {
@@ -262,14 +260,19 @@ export class Chart {
     if (x.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
     const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -20, PageDown: 20, Home: -x.length, End: x.length };
     const [from, to] = this.shown;
-    const middle = this.sight.cursor ?? (from + to) / 2;
     const zooms = { "+": 1 / 1.5, "=": 1 / 1.5, "-": 1.5 };
-    if (event.key in zooms) this.sight.zoom(this.whole, zooms[event.key], middle);
+    if (event.key in zooms) this.zoom(zooms[event.key]);
     else if (event.key === "0" || event.key === "Escape") this.sight.reset();
     else if (event.shiftKey && event.key in steps) this.sight.move(this.whole, Math.sign(steps[event.key]) * 0.1 * (to - from));
     else if (event.key in steps) this.step(steps[event.key]);
     else return;
     event.preventDefault();
+  }
+
+  // Zooms around the iteration that is pointed at, or else the middle.
+  zoom(factor) {
+    const [from, to] = this.shown;
+    this.sight.zoom(this.whole, factor, this.sight.cursor ?? (from + to) / 2);
   }
 
   step(by) {

@@ -20,7 +20,7 @@ const plainAxis = (caption) => () => ({ caption, text: digits });
 const timeAxis = (top) => (top < 1 ? { caption: "milliseconds", text: (value) => digits(1000 * value) } : { caption: "seconds", text: digits });
 const share = (value) => percent(value, 0);
 
-const sight = new Sight((range) => { find("whole").disabled = range === null; });
+const sight = new Sight((range) => { find("whole").disabled = find("wider").disabled = range === null; });
 const chart = (name, options) => new Chart(find(name), find(`${name}-legend`), sight, options);
 const charts = {
   times: chart("times", { axis: timeAxis, format: duration, nothing: "no iteration has a known time yet" }),
@@ -184,7 +184,7 @@ function condition({ gone, jobs, now, heard }) {
   }
   if (jobs?.problem) return { kind: "gone", words: "a problem", banner: `${jobs.problem}.` };
   if (now === null) return { kind: "quiet", words: "reading" };
-  if (now.problem !== null) return { kind: "gone", words: "damaged", banner: `Stopped reading the log: ${now.problem} The lines before it are shown; repair or remove that line to read on.` };
+  if (now.problem !== null) return { kind: "gone", words: "damaged", banner: `Stopped reading the log: ${now.problem} The lines before it are shown; to see the rest, repair or remove that line.` };
   if (now.progress < 0.999) {
     return { kind: "quiet", words: `reading: ${Math.floor(100 * now.progress)}%`, banner: skimmed(now) };
   }
@@ -254,6 +254,8 @@ find("others").addEventListener("change", (event) => {
   remember();
 });
 find("whole").addEventListener("click", () => sight.reset());
+find("closer").addEventListener("click", () => charts.times.zoom(1 / 1.5));
+find("wider").addEventListener("click", () => charts.times.zoom(1.5));
 find("workers").addEventListener("change", (event) => chooseWorker(Number(event.target.value)));
 find("login").addEventListener("submit", (event) => {
   event.preventDefault();
