@@ -3,11 +3,13 @@
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Error, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
 from tests.browser.dashboards import Dashboard, chromium, launch
 
 SCREENSHOTS = Path(__file__).parent.parent.parent / "out" / "browser"
+PATIENCE = 20_000
+"""Milliseconds that a test waits for the page to change."""
 
 
 def pytest_collection_modifyitems(items):
@@ -20,6 +22,8 @@ def pytest_collection_modifyitems(items):
 def browser():
     if chromium() is None:
         pytest.skip("no Chromium on this machine, and scripts/debian could not install one")
+    # A busy machine must not make tests fail.
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         browser = launch(playwright)
         yield browser

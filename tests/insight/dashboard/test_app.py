@@ -186,6 +186,29 @@ def test_every_colour_of_the_page_has_a_name_in_both_themes():
         assert used <= names[0], name
 
 
+def luminance(colour):
+    """Return the relative luminance of a colour like #0072b2, as WCAG 2.2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_colours_that_mean_something_differ_and_stand_out_from_the_page():
+    style = load()["style.css"].content.decode()
+    for theme in re.findall(r":root[^{]*\{([^}]*)\}", style):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+)", theme))
+        roles = ["run", "plain", "optimum", "warn", "predicted", "other", "workers"]
+        assert len({colours[role] for role in roles}) == len(roles)
+        for role in roles:
+            pair = sorted(luminance(colours[name]) for name in (role, "card"))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 3, role
+        for ink in ("ink", "pale"):
+            pair = sorted(luminance(colours[name]) for name in (ink, "back"))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, ink
+
+
 def test_another_run_under_the_same_name_is_told_from_its_beginning(folder, path, tmp_path):
     page = Page(folder, None, 1)
     news_of(folder, page, 1.0)
