@@ -97,7 +97,7 @@ class Estimator:
         self._held: list[_Held] = []
         self._near: deque[_Held] = deque(maxlen=2 * _AROUND + 1)
         self._sums = _Sums()
-        self._last = -1
+        self._first = self._last = -1
         self._caps = np.full(n, UNLIMITED)
         self._shares = np.zeros(n)
 
@@ -131,7 +131,8 @@ class Estimator:
         """Return the figures of a window; None if no time is known yet."""
         held = [*self._held, *map(self._with_lasting, self._pending())]
         if window == "settled":
-            held = [one for one in held if 2 * one.number >= self._sums.iterations - 1]
+            # Half of the iterations, not of the rows: of a long log, the end is read more densely.
+            held = [one for one in held if 2 * one.iteration >= self._first + self._last]
         if not held:
             return None
         return _Window(self, window, held).estimates()
@@ -181,6 +182,8 @@ class Estimator:
             self._hold(self._with_lasting(self._near[-1 - _AROUND]))
 
     def _add(self, row: IterationRow, times: Floats) -> None:
+        if self._sums.iterations == 0:
+            self._first = row.iteration
         self._last = row.iteration
         worked = float(np.nansum(times))
         if row.waiting is None or np.isnan(row.waiting).all():

@@ -21,8 +21,8 @@ PRIOR: Floats = np.concatenate([[0.3], 0.7 * _SOME / _SOME.sum()])
 
 _UP_TO = SHARES[1:] <= 0.3
 FOLLOWING: Floats = np.concatenate([[0.8], 0.2 * _UP_TO / _UP_TO.sum()])
-"""Those in a run whose sizes follow predicted speeds: times are proportional to sizes, as the policy
-assumes, or have an overhead of up to 30 %."""
+"""Those in a run whose sizes follow predicted speeds: times are proportional to sizes, as the
+policy assumes, or have an overhead of up to 30 %."""
 _FOLLOWING_NOISE = 0.15
 """Standard deviation of the logarithm of a time there, as far as it is not known."""
 

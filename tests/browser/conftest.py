@@ -1,24 +1,15 @@
 """A real browser for the tests of this folder, and where their screenshots go."""
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Error, sync_playwright
+from playwright.sync_api import Error, expect, sync_playwright
 
-from tests.browser.dashboards import Dashboard
+from tests.browser.dashboards import Dashboard, chromium, launch
 
 SCREENSHOTS = Path(__file__).parent.parent.parent / "out" / "browser"
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
+PATIENCE = 20_000
+"""Milliseconds that a test waits for the page to change."""
 
 
 def pytest_collection_modifyitems(items):
@@ -29,12 +20,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def browser():
-    given = os.environ.get("CHROMIUM")
-    found = [path for name in (given, *_NAMES) if name and (path := shutil.which(name))]
-    if not found:
+    if chromium() is None:
         pytest.skip("no Chromium on this machine, and scripts/debian could not install one")
+    # A busy machine must not make tests fail.
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found[0], args=_FLAGS)
+        browser = launch(playwright)
         yield browser
         browser.close()
 

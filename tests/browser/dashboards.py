@@ -1,15 +1,39 @@
-"""Dashboards as processes of their own, and run logs for them."""
+"""Dashboards as processes of their own, run logs for them, and a browser."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from playwright.sync_api import Browser, Playwright
 
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def chromium() -> str | None:
+    """Return the path of a Chromium, or None; the variable CHROMIUM may name one."""
+    given = os.environ.get("CHROMIUM")
+    found = (shutil.which(name) for name in (given, *_NAMES) if name)
+    return next(filter(None, found), None)
+
+
+def launch(playwright: Playwright) -> Browser:
+    return playwright.chromium.launch(executable_path=chromium(), args=_FLAGS)
 
 
 class Dashboard:

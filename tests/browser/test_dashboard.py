@@ -1,12 +1,16 @@
 """The dashboard in a real browser: what it shows, what it lets one do, and what it survives."""
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from evenstep import runlog
 from evenstep.insight.report.words import duration
 from tests.browser.dashboards import LiveLog
+from tests.runlog.examples import header, row, text_of
 
 NAMES = ["V100", "M60", "K80", "K520"]
 
@@ -214,19 +218,207 @@ def test_several_jobs_are_told_apart(tmp_path, dashboard, open_page):
 
 
 @pytest.mark.parametrize("workers", [1, 4, 200])
-def test_a_phone_shows_it_without_scrolling_sideways(
+def test_no_width_and_no_theme_scrolls_sideways(
     workers, tmp_path, dashboard, open_page, screenshot
 ):
     log = LiveLog(tmp_path / "run.jsonl", [f"worker-{i}" for i in range(workers)])
     log.grow(40)
     log.writer.close()
     url = dashboard(tmp_path).url
-    page = open_page(url, width=390, height=844, has_touch=True, is_mobile=True)
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    screenshot(page, f"{workers}-workers-phone")
-    wide = open_page(url)
-    expect(wide.locator("#plan")).to_contain_text(f"{workers} worker")
-    screenshot(wide, f"{workers}-workers")
+    for width in (390, 900, 1500):
+        phone = {"has_touch": True, "is_mobile": True} if width == 390 else {}
+        page = open_page(url, width=width, height=900, **phone)
+        expect(page.locator("#plan")).to_contain_text(f"{workers} worker")
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            expect(page.locator("html")).to_have_attribute("data-theme", scheme)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            screenshot(page, f"{workers}-workers-{width}-{scheme}")
+
+
+def test_the_headline_is_settled_and_names_its_window(live, dashboard, open_page):
+    live.grow(20)
+    page = open_page(dashboard(live.writer._file.name).url)
+    expect(page.locator("#window")).to_contain_text("iterations 40 to 79")
+    expect(page.locator("#sentence")).to_contain_text("Straggler: K520, ")
+    expect(page.locator("#sentence")).to_contain_text("plain BSP")
+    expect(page.locator("#straggler")).to_have_text("K520")
+    assert shown(page.locator("#settled-time")) == shown(page.locator("#bar-run"))
+    gain = shown(page.locator("#bar-plain")) / shown(page.locator("#settled-time"))
+    assert shown(page.locator("#gain")) == pytest.approx(gain, rel=1e-5)
+    cell(page, 0, "times").click()
+    page.locator("#workers").select_option("0")
+    page.locator("#straggler").click()
+    expect(page.locator("#workers")).to_have_value("3")
+
+
+WARNING = """() => {
+  const canvas = document.getElementById("timeline");
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const warn = getComputedStyle(document.documentElement).getPropertyValue("--warn").trim();
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(warn.slice(at, at + 2), 16));
+  let found = 0;
+  for (let i = 0; i < data.length; i += 4)
+    if (data[i] === r && data[i + 1] === g && data[i + 2] === b) found += 1;
+  return found;
+}"""
+"""The number of pixels of the timeline in the colour of a warning."""
+
+
+@pytest.mark.parametrize(("lateness", "warns"), [(1.001, False), (1.5, True)])
+def test_only_a_worker_that_costs_waiting_is_a_warning(
+    lateness, warns, tmp_path, dashboard, open_page
+):
+    times = [0.1, 0.1, 0.1, 0.1 * lateness]
+    path = tmp_path / "run.jsonl"
+    path.write_text(text_of(header(NAMES), *(row(k, [8] * 4, times) for k in range(20))))
+    page = open_page(dashboard(path).url)
+    page.wait_for_timeout(300)
+    assert (page.evaluate(WARNING) > 100) is warns
+
+
+def test_usage_says_whether_it_is_free_or_used(live, dashboard, open_page):
+    page = open_page(dashboard(live.writer._file.name).url)
+    heads = [" ".join(head.split()) for head in page.locator("th").all_inner_texts()]
+    assert {"CPU available", "memory free"} <= set(heads)
+    legend = page.locator("#usage-legend")
+    expect(legend).to_contain_text("CPU available")
+    expect(legend).to_contain_text("memory free")
+
+
+def test_iterations_that_are_not_shown_leave_a_gap_with_their_number(live, dashboard, open_page):
+    live._k += 22
+    live.grow(4)
+    page = open_page(dashboard(live.writer._file.name).url)
+    expect(page.locator("#timeline")).to_have_attribute("data-missing", "22")
+    expect(page.locator("#gaps")).to_be_visible()
+    live.grow(60)
+    expect(page.locator("#timeline")).to_have_attribute("data-missing", "")
+    expect(page.locator("#gaps")).to_be_hidden()
+
+
+def test_of_200_workers_the_slowest_is_first_in_the_table_and_in_the_lanes(
+    tmp_path, dashboard, open_page, screenshot
+):
+    names = [f"worker-{i}" for i in range(200)]
+    times, sizes = np.full(200, 0.1), np.full(200, 8)
+    times[137], sizes[55] = 0.26, 9
+    rows = [row(k, sizes, times) for k in range(40)]
+    (tmp_path / "run.jsonl").write_text(text_of(header(names), *rows))
+    page = open_page(dashboard(tmp_path).url)
+    first = page.locator("tr[data-worker]").first
+    expect(first).to_have_attribute("data-worker", "137")
+    expect(first).to_have_class(re.compile("straggler"))
+    expect(page.locator("#sentence")).to_contain_text("worker-137, 2.6 x slower")
+    screenshot(page, "one-slow-of-200")
+    page.locator("#workers").select_option("7")
+    page.locator("#timeline").click(position={"x": 5, "y": 26})
+    expect(page.locator("#workers")).to_have_value("137")
+    expect(page.locator("#timeline-readout")).to_contain_text("the others waited for it")
+    page.get_by_role("button", name="batch size", exact=True).click()
+    expect(first).to_have_attribute("data-worker", "55")
+    page.locator("th button", has_text="waiting").click()
+    page.locator("th button", has_text="waiting").click()
+    expect(first).to_have_attribute("data-worker", "137")
+
+
+def test_charts_zoom_and_move_together_by_wheel_drag_and_keys(live, dashboard, open_page):
+    live.grow(40)
+    page = open_page(dashboard(live.writer._file.name).url)
+    chart, other, whole = page.locator("#times"), page.locator("#usage"), page.locator("#whole")
+
+    def part(canvas=chart):
+        return [int(canvas.get_attribute(f"data-{end}")) for end in ("from", "to")]
+
+    def width():
+        return part()[1] - part()[0]
+
+    assert part() == part(other) == [0, 99]
+    chart.hover()
+    scrolled = page.evaluate("scrollY")
+    page.mouse.wheel(0, 1)
+    expect(whole).to_be_disabled()
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    expect(whole).to_be_enabled()
+    zoomed = part()
+    assert part(other) == zoomed
+    assert width() < 70
+    box = chart.bounding_box()
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.7, box["y"] + 50, steps=4)
+    page.mouse.up()
+    assert part()[0] < zoomed[0]
+    chart.focus()
+    moved = part()
+    page.keyboard.press("Shift+ArrowRight")
+    assert part()[0] > moved[0]
+    before = width()
+    page.keyboard.press("+")
+    assert width() < before
+    page.keyboard.press("-")
+    assert abs(width() - before) <= 1
+    whole.click()
+    assert part() == [0, 99]
+    page.get_by_role("button", name="Zoom in").click()
+    assert width() == 66
+    page.get_by_role("button", name="Zoom out").click()
+    assert part() == [0, 99]
+    assert page.evaluate("scrollY") - scrolled < 50
+
+
+def test_the_pointer_shows_the_values_of_its_iteration(live, dashboard, open_page):
+    page = open_page(dashboard(live.writer._file.name).url)
+    chart = page.locator("#times")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 60)
+    at = page.locator("#times-legend li").first
+    expect(at).not_to_have_text("iteration 59")
+    iteration = int(at.inner_text().split()[1])
+    time = runlog.read(Path(live.writer._file.name)).iteration_times[iteration]
+    own = page.locator("#times-legend li", has_text="this run").locator("b")
+    expect(own).to_have_text(duration(time))
+    expect(page.locator("#speeds-legend li").first).to_have_text(f"iteration {iteration}")
+
+
+def test_a_second_run_is_drawn_over_the_first(tmp_path, dashboard, open_page, screenshot):
+    logs = [LiveLog(tmp_path / f"{job}.jsonl", NAMES, job=job) for job in ("plain", "balanced")]
+    ends = [log.grow(50) for log in logs]
+    page = open_page(dashboard(tmp_path).url)
+    chosen = page.locator("#jobs option", has_text="balanced")
+    page.locator("#jobs").select_option(chosen.get_attribute("value"))
+    expect(page.locator("#job")).to_have_text("balanced")
+    second = page.locator("#others option", has_text="plain.jsonl")
+    page.locator("#others").select_option(second.get_attribute("value"))
+    line = page.locator("#times-legend li", has_text="plain.jsonl (emulated)")
+    expect(line.locator("b")).to_have_text(duration(ends[0].iteration_time))
+    expect(page.locator("#sizes-legend")).to_contain_text("plain.jsonl")
+    ends[0] = logs[0].grow(5)
+    logs[1].grow(5)
+    expect(line.locator("b")).to_have_text(duration(ends[0].iteration_time))
+    screenshot(page, "two-runs")
+    page.reload()
+    expect(line.locator("b")).to_have_text(duration(ends[0].iteration_time))
+    page.locator("#others").select_option("")
+    expect(line).to_have_count(0)
+    for log in logs:
+        log.writer.close()
+
+
+def test_an_empty_folder_says_what_to_do_until_there_is_a_run(
+    tmp_path, dashboard, open_page, screenshot
+):
+    (tmp_path / "other.jsonl").write_text("{}\n")
+    page = open_page(dashboard(tmp_path).url, ready=False)
+    expect(page.locator("#banner")).to_contain_text("no run log")
+    expect(page.locator("#remedies")).to_contain_text(f"evenstep simulate G --log {tmp_path}")
+    expect(page.locator("#remedies")).to_contain_text("Balancer(")
+    screenshot(page, "nothing-yet")
+    (tmp_path / "run.jsonl").write_text(text_of(header(), row(0)))
+    expect(page.locator("#job")).to_have_text("G")
+    expect(page.locator("#help")).to_be_hidden()
 
 
 def test_damage_is_told(live, dashboard, open_page):

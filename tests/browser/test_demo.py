@@ -8,6 +8,7 @@ from playwright.sync_api import expect
 
 from evenstep import runlog
 from evenstep.insight.report.words import duration
+from tests.browser.conftest import PATIENCE
 
 
 @pytest.mark.timeout(240)
@@ -45,7 +46,7 @@ def test_the_demo_is_seen_while_it_trains(tmp_path, dashboard, open_page, screen
         assert gain > 1.2
         screenshot(page, "demo-ended")
     finally:
-        expect.set_options(timeout=5_000)
+        expect.set_options(timeout=PATIENCE)
 
 
 def _iteration_beyond(page, iteration):

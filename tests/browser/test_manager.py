@@ -13,6 +13,7 @@ def test_a_manager_is_followed_until_it_goes(tmp_path, dashboard, open_page):
             dashboard("--manager", manager.url.removeprefix("http://")).url, ready=False
         )
         expect(page.locator("#banner")).to_contain_text("no running job yet", timeout=20_000)
+        expect(page.locator("#remedies")).to_contain_text("evenstep manager")
         clients = [manager.connect("resnet", name, **SETTINGS) for name in ("w0", "w1")]
         boundary(clients, 0)
         boundary(clients, 1, 100.0, 50.0)

@@ -48,10 +48,10 @@ def make_app(
     async def follow(request: Request) -> Response:
         if len(followers) >= MOST_FOLLOWERS:
             return PlainTextResponse(f"{MOST_FOLLOWERS} follow already\n", 503)
-        job, worker = map(request.query_params.get, ("job", "worker"))
+        job, worker, other = map(request.query_params.get, ("job", "worker", "other"))
         if worker is not None and not (worker.isascii() and worker.isdecimal() and len(worker) < 9):
             return PlainTextResponse("worker must be the number of a worker\n", 400)
-        events = stream(source, job, None if worker is None else int(worker), is_over)
+        events = stream(source, job, None if worker is None else int(worker), is_over, other)
         return _Followed(followers, events)
 
     @contextlib.asynccontextmanager

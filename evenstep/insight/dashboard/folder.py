@@ -6,6 +6,7 @@ Only logs that a page shows are read; of the others, the first and the last line
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from stat import S_ISREG
 
 from evenstep.errors import RunLogError
 from evenstep.insight.dashboard.job import DashboardJob
-from evenstep.insight.dashboard.source import Entry, Reading, another_run, key_of
+from evenstep.insight.dashboard.source import Entry, Reading, Remedies, another_run, key_of
 from evenstep.runlog import Header, RunLogParser
 from evenstep.runlog.follower import FileFollower
 
@@ -45,6 +46,7 @@ class Folder:
         self._wall_clock = wall_clock
         self._scanned = -RESCAN
         self._found: dict[str, _Found] = {}
+        self._num_others = 0
         self._followed: dict[str, LogFile] = {}
         self._looked: dict[str, float] = {}
 
@@ -56,8 +58,24 @@ class Folder:
     def problem(self) -> str | None:
         if self._found:
             return None
-        kind = "run log" if self._path.is_dir() else "file"
-        return f"no {kind} at {self._path} yet"
+        if not self._path.is_dir():
+            is_file = _stat(self._path) is not None
+            wrong = "does not begin like a run log" if is_file else "is not there yet"
+            return f"the file {self._path} {wrong}"
+        others = self._num_others
+        more = f"; files *.jsonl that do not begin like one: {others}" if others else ""
+        return f"no run log in the folder {self._path} yet{more}"
+
+    @property
+    def remedies(self) -> Remedies:
+        folder = self._path if self._path.is_dir() else self._path.parent
+        path = str(folder / "run.jsonl")
+        out, log = shlex.quote(str(folder)), shlex.quote(path)
+        return (
+            ("Your training writes a run log:", f"Balancer(model, total=256, log={path!r})"),
+            ("A real training on emulated devices, in a minute:", f"evenstep demo --out {out}"),
+            ("A simulation, at once:", f"evenstep simulate G --log {log}"),
+        )
 
     def start(self) -> None:
         """Do nothing: files are read on demand."""
@@ -95,6 +113,7 @@ class Folder:
         files = {key_of(path.name): path for path in newest}
         looked = {key: self._found.get(key) or _Found(path) for key, path in files.items()}
         self._found = {key: one for key, one in looked.items() if one.look(stats[one.path])}
+        self._num_others = len(looked) - len(self._found)
 
 
 class LogFile:

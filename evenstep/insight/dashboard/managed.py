@@ -8,7 +8,7 @@ from collections.abc import Callable
 from evenstep.errors import EvenstepError
 from evenstep.insight.dashboard.folder import SILENT
 from evenstep.insight.dashboard.job import DashboardJob
-from evenstep.insight.dashboard.source import Entry, Reading, another_run, key_of
+from evenstep.insight.dashboard.source import Entry, Reading, Remedies, another_run, key_of
 from evenstep.runlog import Header, Record
 from evenstep.runlog.follower import ManagerFollower
 
@@ -38,6 +38,16 @@ class Managed:
         if (problem := self._follower.problem or self._misunderstood) is not None:
             return problem
         return None if self._runs else "the manager has announced no running job yet"
+
+    @property
+    def remedies(self) -> Remedies:
+        return (
+            ("Start a manager; --manager is its --http address:", "evenstep manager --state DIR"),
+            (
+                "A worker connects to it:",
+                'evenstep.connect("127.0.0.1:7411", "job", "worker-0", workers=4, total=256)',
+            ),
+        )
 
     def start(self) -> None:
         self._follower.start()

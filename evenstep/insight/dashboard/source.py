@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from evenstep.insight.dashboard.job import DashboardJob
 
@@ -40,6 +40,9 @@ class Reading:
     """One in this number of iterations is read."""
 
 
+Remedies: TypeAlias = tuple[tuple[str, str], ...]
+
+
 class Source(Protocol):
     """A source of jobs; only one thread uses it."""
 
@@ -50,6 +53,10 @@ class Source(Protocol):
     @property
     def problem(self) -> str | None:
         """Why there are no records, if something is wrong."""
+
+    @property
+    def remedies(self) -> Remedies:
+        """What to do if there is no job: words, and the line of code or the command."""
 
     def start(self) -> None:
         """Start reading."""

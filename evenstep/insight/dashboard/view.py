@@ -9,17 +9,21 @@ from typing import Any
 import numpy as np
 
 from evenstep.core import UNLIMITED, Floats, Ints
+from evenstep.estimates import Estimate
+from evenstep.estimates.words import headline
 from evenstep.insight.dashboard.job import DashboardJob, Recent
 from evenstep.insight.dashboard.points import Points
 from evenstep.insight.plots.plot_data import readable
 from evenstep.insight.report.words import SOURCE_MEANS
-from evenstep.insight.thinning import quantiles
+from evenstep.insight.thinning import mean, median, quantiles
 from evenstep.runlog import Event
 
 Json = dict[str, Any]
 
 FEW = 12
 """Up to this number of workers, each has a line; of more, there are bands and the chosen one."""
+LATE = 0.08
+"""The last worker is late if the others finish earlier by this share of the iteration time."""
 LONGEST_NAME = 60
 LONGEST_TEXT = 300
 
@@ -41,9 +45,15 @@ def about(job: DashboardJob) -> Json:
 
 
 @np.errstate(all="ignore")
-def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
-    """Return the newest iteration, and the rows and events that the page does not have yet."""
-    last, estimates = job.last, job.estimates()
+def now(
+    job: DashboardJob, rows_from: int = 0, events_from: int = 0, settled: Json | None = None
+) -> Json:
+    """Return the newest iteration, and the rows and events that the page does not have yet.
+
+    `settled` are the settled figures, if they are at hand.
+    """
+    last = job.last
+    settled = figures(job) if settled is None else settled
     rows = [one for one in job.recent if one.number >= rows_from]
     num_dropped = job.num_events - len(job.events)
     events = list(job.events)[max(0, events_from - num_dropped) :]
@@ -54,15 +64,39 @@ def now(job: DashboardJob, rows_from: int = 0, events_from: int = 0) -> Json:
         "iteration": None if last is None else last.row.iteration,
         "plan": None if last is None else last.row.plan,
         "iteration_time": None if last is None else number(last.row.iteration_time),
-        "median_time": None if estimates is None else number(estimates.iteration_time),
-        "plain": None if estimates is None else number(estimates.plain.value),
-        "optimum": None if estimates is None else number(estimates.optimum.value),
         "waiting_share": None if last is None else number(last.waiting_share),
+        "figures": settled,
         "ended": None if job.end is None else readable(job.end.reason or "", LONGEST_TEXT),
         "problem": None if job.problem is None else readable(job.problem, LONGEST_TEXT),
-        "last": None if last is None else _newest(job, last),
+        "last": None if last is None else {**_newest(job, last), "slowdowns": settled["slowdowns"]},
         "rows": [_row(job, one) for one in rows],
         "events": [_event(event) for event in events],
+    }
+
+
+def figures(job: DashboardJob) -> Json:
+    """Return the settled figures of a job: of the second half of its iterations so far."""
+    estimates = job.estimates()
+    if estimates is None:
+        unknown = dict.fromkeys(("iteration_time", "plain", "optimum", "waiting_share", "gain"))
+        words = "No iteration has a known time yet."
+        window = "no iteration yet"
+        return {"window": window, **unknown, "straggler": None, "sentence": words, "slowdowns": []}
+    slow = estimates.straggler
+    return {
+        "window": estimates.about,
+        "iteration_time": number(estimates.iteration_time),
+        "plain": _between(estimates.plain),
+        "optimum": _between(estimates.optimum),
+        "waiting_share": number(estimates.waiting_share),
+        "gain": _between(estimates.gain),
+        "straggler": None
+        if slow is None or not slow.is_clear
+        else {"worker": job.all_workers.index(slow.worker), "slowdown": number(slow.slowdown)},
+        "sentence": headline(
+            estimates, "" if slow is None else readable(slow.worker, LONGEST_NAME)
+        ),
+        "slowdowns": _round(_slowdowns(job)),
     }
 
 
@@ -82,10 +116,36 @@ def history(job: DashboardJob, worker: int) -> Json:
     }
 
 
+def overlay(job: DashboardJob, worker: str) -> Json:
+    """Return the history of a second run, with the batch sizes of its worker of this name."""
+    sizes = job.history.of_workers.get("batch_sizes")
+    return {
+        "job": readable(job.header.job, LONGEST_NAME),
+        "source": job.header.source,
+        "iterations": _round(job.history.iterations.means[:, 0], digits=9),
+        "iteration_times": _round(job.history.whole["iteration_times"].means[:, 0]),
+        "batch_sizes": _round(sizes.means[:, job.all_workers.index(worker)])
+        if sizes is not None and worker in job.all_workers
+        else None,
+    }
+
+
+@np.errstate(all="ignore")
 def slowest(job: DashboardJob) -> int:
-    """Return the worker whose speed is lowest now, the first if no speed is known."""
-    speeds = None if job.last is None else job.spread(job.last, job.last.row.speeds)
-    return 0 if speeds is None or np.isnan(speeds).all() else int(np.nanargmin(speeds))
+    """Return the straggler, the first worker if no speed is known."""
+    slowdowns = _slowdowns(job)
+    return 0 if np.isnan(slowdowns).all() else int(np.nanargmax(slowdowns))
+
+
+def late(recent: Recent) -> int | None:
+    """Return the worker that the others waited for, None if they lost little."""
+    times = recent.row.times
+    if np.isnan(times).all() or not recent.row.iteration_time > 0:
+        return None
+    last = int(np.nanargmax(times))
+    others = float(mean(np.delete(times, last), axis=0))
+    lost = (float(times[last]) - others) / recent.row.iteration_time
+    return int(recent.positions[last]) if lost > LATE else None
 
 
 def number(value: float, digits: int = 7) -> float | None:
@@ -95,6 +155,23 @@ def number(value: float, digits: int = 7) -> float | None:
     (0.1234568, None)
     """
     return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+
+
+def _slowdowns(job: DashboardJob) -> Floats:
+    """Return how many times slower than the median each worker is; NaN for absent ones."""
+    slowdowns = np.full(len(job.all_workers), np.nan)
+    estimates = job.estimates()
+    if estimates is not None and len(estimates.workers) > 1:
+        times = np.array(estimates.plain_times)
+        positions = [job.all_workers.index(name) for name in estimates.workers]
+        slowdowns[positions] = times / median(times, axis=0)
+    return slowdowns
+
+
+def _between(estimate: Estimate) -> Json | None:
+    """Return a value with its range, None if it is unknown."""
+    named = {name: number(getattr(estimate, name)) for name in ("value", "low", "high")}
+    return None if named["value"] is None else named
 
 
 def _newest(job: DashboardJob, recent: Recent) -> Json:
@@ -122,6 +199,7 @@ def _row(job: DashboardJob, recent: Recent) -> Json:
         "batch_sizes": _spread(job, recent, row.batch_sizes),
         "times": _spread(job, recent, row.times),
         "waiting": _spread(job, recent, recent.waiting),
+        "late": late(recent),
     }
 
 

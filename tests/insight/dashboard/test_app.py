@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
 from evenstep.insight.dashboard.app import MOST_FOLLOWERS, load, make_app
 from evenstep.insight.dashboard.folder import Folder
+from evenstep.insight.dashboard.source import key_of
 from evenstep.insight.dashboard.stream import HISTORY, Page, stream
 from evenstep.insight.report.words import SOURCE_MEANS
 from evenstep.runlog import Event
@@ -150,6 +152,61 @@ def test_of_very_many_workers_pages_are_told_less_often(folder, path):
     path.write_text(text_of(head, *rows))
     assert not told(1.5)
     assert told(2.1)
+
+
+def test_a_second_job_is_told_when_it_changes_and_never_the_first_one(folder, path, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text(text_of(header(job="other"), row(0)))
+    folder.rescan()
+    first, second = key_of("run.jsonl"), key_of("other.jsonl")
+    page, same = Page(folder, first, 1, second), Page(folder, first, 1, first)
+    told = news_of(folder, page, 1.0)
+    assert (told["other"]["key"], told["other"]["job"]) == (second, "other")
+    assert told["other"]["batch_sizes"] == [24]
+    other.write_text(text_of(header(job="other"), row(0), row(1)))
+    assert "other" not in news_of(folder, page, 1.1)
+    assert news_of(folder, page, 1.0 + HISTORY)["other"]["iterations"] == [0, 1]
+    assert "other" not in news_of(folder, page, 1.0 + 3 * HISTORY)
+    assert "other" not in news_of(folder, same, 1.0)
+
+
+def test_every_colour_of_the_page_has_a_name_in_both_themes():
+    assets = {name: asset.content.decode() for name, asset in load().items()}
+    light, dark = re.findall(r":root[^{]*\{([^}]*)\}", assets["style.css"])
+    names = [set(re.findall(r"--[a-z-]+(?=:)", theme)) for theme in (light, dark)]
+    assert names[0] == names[1]
+    colour = r"#[0-9a-fA-F]{3,8}\b|\brgba?\("
+    rest = assets["style.css"].replace(light, "").replace(dark, "")
+    assert re.findall(colour, re.sub(r"#[a-z-]+ ", "", rest)) == []
+    for name, text in assets.items():
+        if name.endswith((".js", ".html")):
+            assert re.findall(colour, text) == [], name
+        used = set(re.findall(r"var\((--[a-z-]+)\)", text))
+        used |= {f"--{found}" for found in re.findall(r'colour\("([a-z-]+)"\)', text)}
+        assert used <= names[0], name
+
+
+def luminance(colour):
+    """Return the relative luminance of a colour like #0072b2, as WCAG 2.2 defines it."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_colours_that_mean_something_differ_and_stand_out_from_the_page():
+    style = load()["style.css"].content.decode()
+    for theme in re.findall(r":root[^{]*\{([^}]*)\}", style):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+)", theme))
+        roles = ["run", "plain", "optimum", "warn", "predicted", "other", "workers"]
+        assert len({colours[role] for role in roles}) == len(roles)
+        for role in roles:
+            pair = sorted(luminance(colours[name]) for name in (role, "card"))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 3, role
+        for ink in ("ink", "pale"):
+            pair = sorted(luminance(colours[name]) for name in (ink, "back"))
+            assert (pair[1] + 0.05) / (pair[0] + 0.05) >= 4.5, ink
 
 
 def test_another_run_under_the_same_name_is_told_from_its_beginning(folder, path, tmp_path):

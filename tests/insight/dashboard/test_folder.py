@@ -54,9 +54,13 @@ def test_run_logs_are_listed_the_newest_first_with_their_state(tmp_path):
 
 def test_a_log_that_comes_later_is_found(tmp_path):
     folder, clock, _ = folder_at(tmp_path)
+    (tmp_path / "other.jsonl").write_text("{}")
     folder.poll()
     assert folder.entries() == []
-    assert "no run log" in (folder.problem or "")
+    assert folder.problem == (
+        f"no run log in the folder {tmp_path} yet; files *.jsonl that do not begin like one: 1"
+    )
+    assert folder.remedies[-1][1] == f"evenstep simulate G --log {tmp_path}/run.jsonl"
     (tmp_path / "run.jsonl").write_text(text_of(header()))
     clock.now += RESCAN
     folder.poll()
@@ -113,6 +117,16 @@ def test_a_single_file_is_a_folder_of_one(tmp_path):
     folder, _, _ = folder_at(path)
     folder.poll()
     assert [entry.place for entry in folder.entries()] == ["run.log"]
+
+
+def test_a_file_that_is_no_run_log_is_not_called_missing(tmp_path):
+    path = tmp_path / "run.jsonl"
+    path.write_text("{}\n")
+    folder, _, _ = folder_at(path)
+    folder.poll()
+    assert folder.problem == f"the file {path} does not begin like a run log"
+    path.unlink()
+    assert folder.problem == f"the file {path} is not there yet"
 
 
 def test_a_key_that_names_no_log_reads_nothing(tmp_path):

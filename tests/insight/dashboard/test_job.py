@@ -43,7 +43,7 @@ def test_unknown_is_null_and_everything_is_json():
     assert told["last"]["times"] == [0.2, None]
     assert told["last"]["caps"] == [16, None]
     assert told["last"]["cpu"] is None
-    assert told["plain"] is None
+    assert told["figures"]["plain"] is None
     json.dumps(view.history(job, 0), allow_nan=False)
 
 
@@ -96,6 +96,75 @@ def test_of_many_workers_bands_and_the_chosen_one_are_told():
     assert [band[0] for band in told["bands"]] == pytest.approx([2.45, 12.25, 24.5, 36.75, 46.55])
 
 
+def test_figures_are_those_of_the_second_half():
+    # Even sizes of unequal workers at first, then balanced ones.
+    first = [row(k, [16, 16, 16], [0.1, 0.2, 0.4]) for k in range(10)]
+    then = [row(k, [27, 14, 7], [0.16875, 0.175, 0.175]) for k in range(10, 30)]
+    told = view.figures(job_of(*first, *then, workers=("w0", "w1", "w2")))
+    assert told["window"] == "iterations 15 to 29, the second half"
+    assert told["iteration_time"] == pytest.approx(0.175)
+    assert told["plain"]["value"] == pytest.approx(0.4, rel=0.01)
+    assert told["gain"]["value"] == pytest.approx(0.4 / 0.175, rel=0.01)
+    assert told["gain"]["low"] < told["gain"]["value"] < told["gain"]["high"]
+    assert told["waiting_share"] == pytest.approx(0.00625 / 0.525, rel=1e-3)
+    assert told["straggler"] == {"worker": 2, "slowdown": pytest.approx(2.0, rel=0.02)}
+    assert told["sentence"].startswith(
+        "Straggler: w2, 2.0 times slower than the median worker. Waiting 1.2%. 2.2"
+    )
+
+
+def test_the_second_half_is_that_of_the_iterations_also_if_some_are_left_out():
+    skimmed = [row(k, [16, 16], [0.3, 0.3]) for k in range(0, 100, 10)]
+    end = [row(k, [16, 16], [0.2, 0.2]) for k in range(100, 120)]
+    assert view.figures(job_of(*skimmed, *end))["window"].startswith("iterations 60 to 119, ")
+
+
+def test_figures_of_nothing_and_of_equal_workers_claim_nothing():
+    nothing = view.figures(job_of())
+    assert nothing.pop("window") == "no iteration yet"
+    assert nothing.pop("sentence") == "No iteration has a known time yet."
+    assert nothing.pop("slowdowns") == []
+    assert set(nothing.values()) == {None}
+    equal = view.figures(job_of(*(row(k, [16, 16], [0.2, 0.2]) for k in range(9))))
+    assert equal["straggler"] is None
+    assert equal["sentence"].startswith("No straggler: ")
+    assert equal["sentence"].endswith("Sizes of plain BSP; balancing would gain little.")
+
+
+def test_the_straggler_is_one_of_the_present_workers():
+    job = job_of(
+        *(row(k, [8, 8, 8], [0.1, 0.2, 0.8]) for k in range(4)),
+        Event("leave", 4, worker="w2", workers=["w0", "w1"]),
+        *(row(k, [12, 12], [0.15, 0.3]) for k in range(4, 6)),
+        workers=("w0", "w1", "w2"),
+    )
+    assert view.slowest(job) == 1
+    assert view.now(job)["last"]["slowdowns"][2] is None
+
+
+@pytest.mark.parametrize(
+    ("times", "late"),
+    [
+        ([0.100, 0.101], None),
+        ([0.100, 0.120], 1),
+        ([0.120, 0.100], 0),
+        ([math.nan, 0.1], None),
+        ([math.nan, math.nan], None),
+    ],
+)
+def test_a_worker_is_late_only_if_the_others_lose_by_it(times, late):
+    (told,) = view.now(job_of(row(0, [16, 16], times)))["rows"]
+    assert told["late"] == late
+
+
+def test_a_second_run_has_the_sizes_of_the_worker_of_that_name():
+    job = job_of(row(3, [8, 24], [0.2, 0.3]), workers=("a", "b"))
+    told = view.overlay(job, "b")
+    assert (told["iterations"], told["iteration_times"]) == ([3], [0.3])
+    assert told["batch_sizes"] == [24]
+    assert view.overlay(job, "c")["batch_sizes"] is None
+
+
 def test_nothing_grows_with_the_length_of_a_run():
     job = job_of(*(row(k) for k in range(2000)), *(Event("note", 2000, text="x"),) * 1000)
     assert len(job.recent) == num_recent(2)
@@ -144,4 +213,4 @@ def test_estimates_are_of_the_workers_that_are_there():
 def test_a_total_that_no_job_has_keeps_nobody_waiting():
     job = DashboardJob(header(total=2**53))
     job.take(row(k, [2**52, 2**52], [0.1, 0.2]) for k in range(10))
-    assert view.now(job)["optimum"] is None
+    assert view.now(job)["figures"]["optimum"] is None

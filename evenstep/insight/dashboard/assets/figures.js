@@ -1,42 +1,67 @@
-// The figures at the top: the current iteration time, compared with plain BSP and the optimum.
+// The settled figures at the top, as the server sends them, with the newest iteration next to them.
 
 import { find, make, say } from "./dom.js";
 import { UNKNOWN, counted, duration, percent, whole } from "./format.js";
 
 const BARS = [
-  ["now", "now", (now) => now.iteration_time, ""],
-  ["plain", "plain BSP", (now) => now.plain, "would take"],
-  ["optimum", "optimum", (now) => now.optimum, "at best"],
+  ["run", "this run", ""],
+  ["plain", "plain BSP", "would take"],
+  ["optimum", "optimum", "at best"],
 ];
 
-export function showFigures(now) {
+export function showFigures(now, names, choose) {
+  const { figures } = now;
+  const { iteration_time: time, gain, optimum, straggler } = figures;
+  say(find("sentence"), figures.sentence);
+  say(find("window"), `Means of ${figures.window}; plain BSP and the optimum are estimates.`);
+  say(find("settled-time"), duration(time), time);
   say(find("iteration-time"), duration(now.iteration_time), now.iteration_time);
-  say(find("median"), now.median_time === null ? "" : `median of the last iterations: ${duration(now.median_time)}`);
-  const { median_time: median, plain, optimum } = now;
-  const gain = plain === null || !(median > 0) ? null : plain / median;
-  const above = optimum === null || !(optimum > 0) || median === null ? null : median / optimum - 1;
-  say(find("gain"), gain === null ? UNKNOWN : `${gain.toFixed(2)}×`, gain);
-  say(find("gain-words"), gain !== null && gain < 0.995 ? "slower than even batch sizes (estimate)" : "times faster (estimate)");
-  say(find("above"), above === null ? UNKNOWN : `${above >= 0.0005 ? "+" : ""}${percent(above)}`, above);
-  say(find("waiting"), percent(now.waiting_share), now.waiting_share);
   say(find("iteration"), now.iteration === null ? UNKNOWN : now.iteration.toLocaleString("en"), now.iteration);
   say(find("plan"), `plan ${whole(now.plan)}, ${counted(now.present.length, "worker")}`);
-  showBars(now);
+  say(find("gain"), gain === null ? UNKNOWN : `${gain.value.toFixed(2)} x`, gain?.value ?? null);
+  say(find("gain-words"), gainWords(gain));
+  const above = optimum === null || !(optimum.value > 0) || time === null ? null : Math.max(0, time / optimum.value - 1);
+  say(find("above"), percent(above), above);
+  say(find("waiting"), percent(figures.waiting_share), figures.waiting_share);
+  say(find("newest-waiting"), percent(now.waiting_share));
+  showStraggler(straggler, names, choose, figures.slowdowns.some((value) => value !== null));
+  showBars({ run: time === null ? null : { value: time, low: time, high: time }, plain: figures.plain, optimum });
 }
 
-function showBars(now) {
+function gainWords(gain) {
+  if (gain === null) return "not known yet";
+  const range = gain.low < gain.high ? `${gain.low.toFixed(2)} to ${gain.high.toFixed(2)}, ` : "";
+  const compared = gain.value < 1.05 && gain.value > 1 / 1.05 ? "about as fast" : gain.value < 1 ? "slower" : "faster";
+  return `${range}${compared} (estimate)`;
+}
+
+function showStraggler(straggler, names, choose, compared) {
+  const button = find("straggler");
+  say(button, straggler === null ? (compared ? "none" : UNKNOWN) : names[straggler.worker], straggler?.worker ?? null);
+  button.disabled = straggler === null;
+  button.title = straggler === null ? "" : `Show ${names[straggler.worker]}`;
+  button.onclick = () => choose(straggler.worker);
+  say(find("slowdown"), straggler !== null ? `${straggler.slowdown.toFixed(2)} x slower than the median`
+    : compared ? "all workers are about equally fast" : "no speeds to compare");
+}
+
+function showBars(values) {
   const bars = find("bars");
-  if (bars.children.length === 0) bars.append(...BARS.map(([kind, label, , words]) => makeBar(kind, label, words)));
-  const values = BARS.map(([, , value]) => value(now));
-  const longest = Math.max(...values.map((value) => value ?? 0), 1e-12);
-  values.forEach((value, i) => {
-    bars.children[i].querySelector(".fill").style.width = `${(100 * Math.max(0, value ?? 0)) / longest}%`;
-    say(bars.children[i].querySelector("span.value"), duration(value), value);
+  if (bars.children.length === 0) bars.append(...BARS.map((bar) => makeBar(...bar)));
+  const longest = Math.max(...Object.values(values).map((span) => span?.high ?? 0), 1e-12);
+  const share = (value) => `${(100 * Math.max(0, value)) / longest}%`;
+  BARS.forEach(([kind], i) => {
+    const span = values[kind];
+    bars.children[i].querySelector(".fill").style.width = share(span?.value ?? 0);
+    const whisker = bars.children[i].querySelector(".whisker");
+    whisker.style.left = share(span?.low ?? 0);
+    whisker.style.width = share((span?.high ?? 0) - (span?.low ?? 0));
+    say(find(`bar-${kind}`), duration(span?.value ?? null), span?.value ?? null);
   });
 }
 
 function makeBar(kind, label, words) {
-  const track = make("span", { class: "track" }, make("span", { class: `fill ${kind}` }));
+  const track = make("span", { class: "track" }, make("span", { class: `fill ${kind}` }), make("span", { class: "whisker" }));
   const value = make("b", {}, make("span", { class: "value", id: `bar-${kind}` }), make("small", { text: words ? ` ${words}` : "" }));
   return make("div", { class: "bar" }, make("span", { text: label }), track, value);
 }

@@ -33,13 +33,3 @@ function remembered() {
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
-
-const LIGHT = ["#0b6bb8", "#d9730d", "#1a7f4b", "#a3399a", "#8a6d00", "#c2304f", "#00838f", "#5e4fc2",
-  "#6d8a1e", "#8d5a3b", "#46586b", "#b0559e"];
-const DARK = ["#4aa3e8", "#f29b46", "#4cc38a", "#d98ad2", "#e0c341", "#ff7d96", "#4dc4d1", "#a69bf5",
-  "#a9c94f", "#c99a7c", "#9fb2c4", "#e69ad6"];
-
-export function workerColour(worker) {
-  const colours = document.documentElement.dataset.theme === "dark" ? DARK : LIGHT;
-  return colours[worker % colours.length];
-}

@@ -1,25 +1,26 @@
-// The table of workers: their quantities in the last iteration.
+// The table of workers, the slowest first until a click on a column sorts otherwise.
 
 import { make, say } from "./dom.js";
 import { UNKNOWN, digits, duration, percent, whole } from "./format.js";
 
+const share = (value) => percent(value, 0);
 const COLUMNS = [
+  ["slowness", "slowdowns", (value) => `${value.toFixed(2)} x`],
   ["batch size", "batch_sizes", whole],
   ["time", "times", duration],
   ["waiting", "waiting", duration],
-  ["speed", "speeds", digits],
-  ["predicted", "predicted_speeds", digits],
-  ["CPU", "cpu", (value) => percent(value, 0)],
-  ["memory", "memory", (value) => percent(value, 0)],
-  ["device", "device_memory", (value) => percent(value, 0)],
-  ["limit", "caps", whole],
+  ["speed\n(samples/s)", "speeds", digits],
+  ["predicted\n(samples/s)", "predicted_speeds", digits],
+  ["CPU\navailable", "cpu", share],
+  ["memory\nfree", "memory", share],
+  ["device\nmemory used", "device_memory", share],
+  ["batch size\nlimit", "caps", whole],
 ];
 
 export class Workers {
   constructor(table, choose) {
     this.choose = choose;
-    this.by = null; // the quantity that rows are sorted by; null: the order of the job
-    this.down = true;
+    this.reset();
     this.rows = [];
     this.heads = [null, ...COLUMNS.map(([, quantity]) => quantity)].map((quantity, i) => {
       const button = make("button", { type: "button", text: i === 0 ? "worker" : COLUMNS[i - 1][0] });
@@ -30,12 +31,20 @@ export class Workers {
     table.append(make("thead", {}, make("tr", {}, ...this.heads)), this.body);
   }
 
+  reset() {
+    this.by = "slowdowns"; // the quantity that rows are sorted by; null: the order of the job
+    this.down = true;
+  }
+
   set(names, now, chosen) {
     this.args = [names, now, chosen];
     while (this.rows.length < names.length) this.rows.push(this.makeRow(this.rows.length));
     this.rows.length = names.length;
     const present = new Set(now.present);
-    names.forEach((name, worker) => this.fill(worker, name, now.last, present.has(worker), worker === chosen));
+    names.forEach((name, worker) => {
+      this.fill(worker, name, now.last, present.has(worker), worker === chosen);
+      this.rows[worker].classList.toggle("straggler", worker === now.figures.straggler?.worker);
+    });
     // A column without any known value is hidden.
     COLUMNS.forEach(([, quantity], i) => {
       const known = (now.last?.[quantity] ?? []).some((value) => value !== null);
@@ -60,7 +69,7 @@ export class Workers {
     row.classList.toggle("away", !isThere);
     COLUMNS.forEach(([, quantity, format], i) => {
       const value = isThere ? last?.[quantity]?.[worker] ?? null : null;
-      const text = !isThere && i === 0 ? "left" : value === null ? UNKNOWN : format(value);
+      const text = !isThere && quantity === "batch_sizes" ? "left" : value === null ? UNKNOWN : format(value);
       say(row.children[i + 1], text, value);
     });
   }
@@ -72,8 +81,10 @@ export class Workers {
   }
 
   arrange(now) {
-    const value = (worker) => (this.by === null ? -worker : now.last?.[this.by]?.[worker] ?? -Infinity);
-    const order = this.rows.map((_, worker) => worker).sort((a, b) => (this.down ? value(b) - value(a) : value(a) - value(b)) || a - b);
+    const value = (worker) => (this.by === null ? -worker : now.last?.[this.by]?.[worker] ?? null);
+    // Unknown values come last, either way.
+    const compare = (a, b) => (b !== null) - (a !== null) || (this.down ? b - a : a - b);
+    const order = this.rows.map((_, worker) => worker).sort((a, b) => compare(value(a), value(b)) || a - b);
     this.heads.forEach((head, i) => {
       const sorted = (i === 0 ? null : COLUMNS[i - 1][1]) === this.by;
       head.setAttribute("aria-sort", sorted ? (this.down === (i !== 0) ? "descending" : "ascending") : "none");
