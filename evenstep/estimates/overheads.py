@@ -119,7 +119,8 @@ class Overheads:
         evidence = self._evidence(even, None, _FOLLOWING_NOISE).sum(axis=0)
         # Even the first changes follow speeds a little: with many workers that would seem certain.
         evidence *= min(1.0, _FOLLOWING_WORKERS / len(even))
-        return _normal((np.exp(evidence - evidence.max()) * FOLLOWING)[None])[0]
+        common: Floats = _normal((np.exp(evidence - evidence.max()) * FOLLOWING)[None])[0]
+        return common
 
     def _add_noise(self, same: Ints, logs: Floats) -> None:
         places = self._num_noise[same] % _MOST_NOISE

@@ -83,6 +83,7 @@ def figures(job: DashboardJob) -> Json:
         window = "no iteration yet"
         return {"window": window, **unknown, "straggler": None, "sentence": words, "slowdowns": []}
     slow = estimates.straggler
+    name = "" if slow is None else readable(slow.worker, LONGEST_NAME)
     return {
         "window": estimates.about,
         "iteration_time": number(estimates.iteration_time),
@@ -93,9 +94,7 @@ def figures(job: DashboardJob) -> Json:
         "straggler": None
         if slow is None or not slow.is_clear
         else {"worker": job.all_workers.index(slow.worker), "slowdown": number(slow.slowdown)},
-        "sentence": headline(
-            estimates, "" if slow is None else readable(slow.worker, LONGEST_NAME)
-        ),
+        "sentence": headline(estimates, name),
         "slowdowns": _round(_slowdowns(job)),
     }
 

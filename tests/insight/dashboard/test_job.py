@@ -100,7 +100,7 @@ def test_figures_are_those_of_the_second_half():
     # Even sizes of unequal workers at first, then balanced ones.
     first = [row(k, [16, 16, 16], [0.1, 0.2, 0.4]) for k in range(10)]
     then = [row(k, [27, 14, 7], [0.16875, 0.175, 0.175]) for k in range(10, 30)]
-    told = view.figures(job_of(*first, *then, workers=("w0", "w1", "w2")))
+    told = view.figures(job_of(*first, *then, workers=("w0", "w1", "w2"), total=48, policy="own"))
     assert told["window"] == "iterations 15 to 29, the second half"
     assert told["iteration_time"] == pytest.approx(0.175)
     assert told["plain"]["value"] == pytest.approx(0.4, rel=0.01)
