@@ -30,6 +30,9 @@ class Logger(Protocol):
     def iteration(self, row: IterationRow, workers: Sequence[str], /) -> None:
         """Write the figures of an iteration."""
 
+    def settled(self, figures: Mapping[str, float], iteration: int, /) -> None:
+        """Write the settled figures of the run so far: now and then, and at the end."""
+
     def close(self) -> None:
         """Write the remaining figures; closing the wrapped writer is up to its owner."""
 
@@ -75,6 +78,10 @@ class TensorBoard:
             for name, value in scalars_of(row, workers).items():
                 self._writer.add_scalar(name, value, row.iteration)
 
+    def settled(self, figures: Mapping[str, float], iteration: int) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(name, value, iteration)
+
     def close(self) -> None:
         self._writer.flush()
 
@@ -92,6 +99,9 @@ class WeightsAndBiases:
         if row.iteration % self._every == 0:
             self._run.log({"evenstep/iteration": row.iteration, **scalars_of(row, workers)})
 
+    def settled(self, figures: Mapping[str, float], iteration: int) -> None:
+        self._run.log({"evenstep/iteration": iteration, **figures})
+
     def close(self) -> None:
         pass
 
@@ -106,6 +116,9 @@ class MLflow:
         if row.iteration % self._every == 0:
             self._mlflow.log_metrics(_named(scalars_of(row, workers)), step=row.iteration)
 
+    def settled(self, figures: Mapping[str, float], iteration: int) -> None:
+        self._mlflow.log_metrics(dict(figures), step=iteration)
+
     def close(self) -> None:
         pass
 
@@ -116,11 +129,15 @@ class Means:
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
+        self._settled: dict[str, float] = {}
 
     def iteration(self, row: IterationRow, workers: Sequence[str]) -> None:
         for name, value in scalars_of(row, workers).items():
             self._sums[name] = self._sums.get(name, 0.0) + value
             self._counts[name] += 1
+
+    def settled(self, figures: Mapping[str, float], iteration: int) -> None:
+        self._settled = dict(figures)
 
     def close(self) -> None:
         pass
@@ -139,9 +156,10 @@ class Means:
         {}
         """
         means = {name: total / self._counts[name] for name, total in self._sums.items()}
+        means |= self._settled
         # A number that counts plans: its mean says nothing.
         means.pop("evenstep/plan", None)
-        self._sums, self._counts = {}, Counter()
+        self._sums, self._counts, self._settled = {}, Counter(), {}
         return means
 
 

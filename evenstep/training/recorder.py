@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 
@@ -22,6 +23,8 @@ from evenstep.training.iteration import FinishedIteration
 
 T = TypeVar("T")
 
+_FIRST_SETTLED = 16
+"""Iterations after which loggers get the settled figures for the first time."""
 _FEWEST = 5
 """Iterations before which nothing is summed up: the first ones warm up."""
 
@@ -60,6 +63,18 @@ class Recorder:
         event = Event("note", iteration, text=text)
         self._writers = [w for w in self._writers if _works(w, lambda w: w.event(event))]
 
+    @property
+    def has_loggers(self) -> bool:
+        return bool(self._loggers)
+
+    def settled(self, figures: Mapping[str, float], iteration: int) -> None:
+        """Write the settled figures so far to the loggers that have a use for them."""
+        self._loggers = [
+            o
+            for o in self._loggers
+            if not hasattr(o, "settled") or _works(o, lambda o: o.settled(figures, iteration))
+        ]
+
     def close(self, iteration: int) -> None:
         """Close the run logs and loggers."""
         for writer in self._writers:
@@ -77,6 +92,7 @@ class RunTotals:
         self.last_reports: Reports | None = None
         self._recorder = recorder
         self._before: Reports | None = None
+        self._count, self._next = 0, _FIRST_SETTLED
         self._attribution: LateTimes[FinishedIteration] = LateTimes()
 
     def add(self, reports: Reports, done: FinishedIteration) -> None:
@@ -89,8 +105,19 @@ class RunTotals:
         before, self._before = self._before, reports
         row = row_of(reports, before, done)
         self.summary.observe(row, done.plan)
-        if self._recorder is not None:
-            self._recorder.record(row, done.plan)
+        if self._recorder is None:
+            return
+        self._recorder.record(row, done.plan)
+        self._count += 1
+        if self._recorder.has_loggers and self._count >= self._next:
+            # An eighth more each time: the figures change slowly, and cost some milliseconds.
+            self._next = self._count + max(_FIRST_SETTLED, self._count // 8)
+            self._settle(self._recorder, row.iteration)
+
+    def _settle(self, recorder: Recorder, iteration: int) -> None:
+        figures = self.summary.figures()
+        if figures:
+            recorder.settled(figures, iteration)
 
     def note(self, iteration: int, text: str) -> None:
         """Write a note about the boundary before an iteration into the run log, if there is one."""
@@ -103,6 +130,8 @@ class RunTotals:
             self._add(reports, done)
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
+            if recorder.has_loggers:
+                self._settle(recorder, iteration)
             recorder.close(iteration)
 
 
@@ -183,6 +212,20 @@ class Summary:
         self._last = plan
         self._estimator.plan(plan.number, plan.total)
         self._estimator.take(row)
+
+    def figures(self) -> dict[str, float]:
+        """Return the settled figures so far under the names that loggers have; known ones only."""
+        estimates = self._estimator.estimates()
+        if estimates is None:
+            return {}
+        figures = {
+            "iteration_time": estimates.iteration_time,
+            "waiting_share": estimates.waiting_share,
+            "plain_time": estimates.plain.value,
+            "optimum_time": estimates.optimum.value,
+            "gain": estimates.gain.value,
+        }
+        return {f"evenstep/settled/{k}": v for k, v in figures.items() if math.isfinite(v)}
 
     def line(self) -> str:
         """Return the summary."""

@@ -68,7 +68,11 @@ def test_each_logger_speaks_as_its_writer_does():
     for logger in loggers:
         for one in rows():
             logger.iteration(one, WORKERS)
+        logger.settled({"evenstep/settled/gain": 1.5}, 3)
         logger.close()
+    assert board.scalars.pop() == ("evenstep/settled/gain", 1.5, 3)
+    assert run.dicts.pop() == ({"evenstep/iteration": 3, "evenstep/settled/gain": 1.5}, None)
+    assert mlflow.dicts.pop() == ({"evenstep/settled/gain": 1.5}, 3)
     assert ("evenstep/batch_size/gpu-0", 24.0, 2) in board.scalars
     assert {step for _, _, step in board.scalars} == {0, 2} and board.flushed == 1
     assert [data["evenstep/iteration"] for data, _ in run.dicts] == [0, 1, 2, 3]
