@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="small data, few seeds: minutes")
     parser.add_argument(
+        "-o",
         "--out",
         type=Path,
         metavar="DIR",

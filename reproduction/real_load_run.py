@@ -75,7 +75,7 @@ def run_real_load(
                 raise _failure(workers)
         loads = [
             start(
-                f"load-{i}", "evenstep", "load", "--trace", "B:usage", "--worker", machine,
+                f"load-{i}", "evenstep", "load", "B:usage", "--worker", machine,
                 "--cores", core, "--speedup", speedup, "--duration", seconds + _LONGER,
                 "--memory-cap", _MEMORY_CAP, "--json",
             )

@@ -7,8 +7,8 @@ worker of Cluster-B; docs/load.md. The load ends with the trace, after --duratio
 and leaves no processes.
 
 examples:
-  evenstep load --trace B:tasks --worker m4.2xlarge-0 --speedup 10
-  evenstep load --trace tasks.csv --cores 0-1 --duration 60 --json
+  evenstep load B:tasks --worker m4.2xlarge-0 --speedup 10
+  evenstep load tasks.csv --cores 0-1 --duration 60 --json
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ _MIB = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trace", required=True, metavar="FILE", help="a CSV file, or B:usage or B:tasks"
-    )
+    parser.add_argument("trace", metavar="TRACE", help="a CSV file, or B:usage or B:tasks")
     parser.add_argument("--worker", metavar="NAME", help="of Cluster-B, like m4.2xlarge-0")
     parser.add_argument("--cores", metavar="LIST", help="like 0-1,3; default all that may be used")
     parser.add_argument(

@@ -77,6 +77,18 @@ MOVED: dict[str, str] = {
 }
 """Commands of former versions, and their replacements."""
 
+_CLUSTER = "the cluster is an argument, like: evenstep"
+RENAMED: dict[str, dict[str, str]] = {
+    "advise": {"--cluster": f"{_CLUSTER} advise A:4"},
+    "compare": {"--cluster": f"{_CLUSTER} compare B", "--seed": "--seeds"},
+    "dashboard": {"--manager-token-file": "--token-file", "--manager-ca": "--tls-ca"},
+    "load": {"--trace": "the trace is an argument, like: evenstep load tasks.csv"},
+    "partition": {"--sizes": "--batch-sizes"},
+    "report": {"--png": "--plot", "--output": "--out"},
+    "simulate": {"--cluster": f"{_CLUSTER} simulate my-cluster.toml", "--seed": "--seeds"},
+}
+"""Options of former versions by command, and their replacements."""
+
 EXTRAS: dict[str, str] = {
     "h11": "manager",
     "matplotlib": "plots",
@@ -159,16 +171,26 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _run_command(name: str, arguments: Sequence[str]) -> int:
+    parser = parser_of(name)
+    for old, new in RENAMED.get(name, {}).items():
+        if any(argument.partition("=")[0] == old for argument in arguments):
+            instead = f"use {new}" if new.startswith("--") else new
+            parser.error(f"there is no {old} any more; {instead}")
     module = import_module(COMMANDS[name].module)
-    command = cast(Command, module)
-    command_parser = argparse.ArgumentParser(
+    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
+    return cast(Command, module).run(parse(parser, arguments))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command, which is imported."""
+    module = import_module(COMMANDS[name].module)
+    parser = argparse.ArgumentParser(
         prog=f"evenstep {name}",
         description=inspect.getdoc(module),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    command.add_arguments(command_parser)
-    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
-    return command.run(parse(command_parser, arguments))
+    cast(Command, module).add_arguments(parser)
+    return parser
 
 
 def _missing(error: ModuleNotFoundError, extra: str | None = None) -> str:

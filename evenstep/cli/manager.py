@@ -86,12 +86,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument("--workers", type=count, metavar="N", help="workers at the start of the job")
     ask.add_argument("--total", type=count, metavar="X", help="samples of one iteration")
     ask.add_argument(
-        "--policy", help=f"default: {JobSettings.policy}, or {_policy(True)} with --on-cpus"
+        "--policy",
+        metavar="P",
+        help=f"default: {JobSettings.policy}, or {_policy(True)} with --on-cpus",
     )
     ask.add_argument(
         "--on-cpus", action="store_true", help="the workers compute on CPUs and report their usage"
     )
-    ask.add_argument("--predictor", help=f"default: {JobSettings.predictor}")
+    ask.add_argument("--predictor", metavar="Q", help=f"default: {JobSettings.predictor}")
     ask.add_argument("--minimum", type=whole, metavar="N", help="smallest batch size; 1")
     ask.add_argument(
         "--granularity", type=count, metavar="N", help="batch sizes are multiples of this; 1"

@@ -1,5 +1,6 @@
 """The ``evenstep`` command: finding commands, and how it fails."""
 
+import argparse
 import importlib
 import importlib.metadata
 import signal
@@ -115,6 +116,42 @@ def test_command_that_moved_says_where_to(arguments, capsys):
     assert out == ""
     (line,) = err.splitlines()
     assert "python -m reproduction" in line
+
+
+def options(name, parser):
+    """The options of a command and its actions: (command, action of argparse)."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, inner in action.choices.items():
+                yield from options(f"{name} {word}", inner)
+        elif action.option_strings:
+            yield name, action
+
+
+def test_an_option_has_one_name_and_takes_the_same_in_every_command():
+    takes: dict[str, set[str]] = {}
+    for command in cli.COMMANDS:
+        for _, action in options(command, cli.parser_of(command)):
+            for option in action.option_strings:
+                takes.setdefault(option, set()).add(action.metavar or "")
+    # The one difference: a page is one file, a demo leaves several.
+    assert takes.pop("--out") == takes.pop("-o") == {"DIR", "FILE.html"}
+    assert {option: what for option, what in takes.items() if len(what) > 1} == {}
+    assert takes["--manager"] == {"HOST:PORT"}
+    former = {old for renamed in cli.RENAMED.values() for old in renamed} - {"--seed"}
+    assert former & set(takes) == set()
+
+
+@pytest.mark.parametrize(
+    ("command", "old", "new"),
+    [(command, *pair) for command, renamed in cli.RENAMED.items() for pair in renamed.items()],
+)
+@pytest.mark.parametrize("form", ["{} x", "{}=x"])
+def test_former_name_of_an_option_says_the_new_one(command, old, new, form, capsys):
+    assert exit_code(command, *form.format(old).split()) == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"evenstep {command}: error: there is no {old} any more; ")
+    assert line.endswith(new)
 
 
 @pytest.mark.parametrize(

@@ -166,10 +166,10 @@ def test_plain_run_is_told_what_balancing_would_save(log):
 
 
 def test_picture_is_written_where_it_is_wanted(printed, log, tmp_path, capsys):
-    said = printed(log(slow_then_balanced()), "--png", tmp_path / "run.png")
-    assert said.splitlines()[-1] == f"picture: {tmp_path / 'run.png'}"
+    said = printed(log(slow_then_balanced()), "--plot", tmp_path / "run.png")
+    assert said.splitlines()[-1] == f"plot: {tmp_path / 'run.png'}"
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["report", str(log(slow_then_balanced())), "--png", "run.gif"]) == 2
+    assert main(["report", str(log(slow_then_balanced())), "--plot", "run.gif"]) == 2
     assert "must be a .png or .svg file" in capsys.readouterr().err
 
 
