@@ -22,7 +22,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from evenstep.cli.stopping import Stop
-from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.errors import InvalidSetting
 from evenstep.insight.dashboard.app import make_app
 from evenstep.insight.dashboard.folder import Folder
 from evenstep.insight.dashboard.managed import Managed
@@ -127,7 +127,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise access.cannot_listen((host, port), error, "--listen", "another dashboard") from error
 
 
 def _in_url(host: str) -> str:

@@ -81,7 +81,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
     ask = parser.add_argument_group("create and status (these take --token-file too)")
-    ask.add_argument("--manager", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}")
+    ask.add_argument(
+        "--manager", metavar="HOST:PORT", help=f"its address; default: {DEFAULT_ADDRESS}"
+    )
     ask.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
     ask.add_argument("--workers", type=count, metavar="N", help="workers at the start of the job")
     ask.add_argument("--total", type=count, metavar="X", help="samples of one iteration")

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -63,6 +64,15 @@ def test_a_token_for_a_far_manager_needs_tls(capsys, tmp_path):
     err = capsys.readouterr().err
     assert re.search(r": error: --tls-ca must be given", err)
     assert TOKEN not in err
+
+
+def test_port_in_use_says_how_to_choose_another(capsys, log):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["dashboard", str(log), "--listen", address]) == 2
+    err = capsys.readouterr().err
+    assert f"cannot listen on {address}: Address already in use, perhaps by another dash" in err
+    assert "another port with --listen 127.0.0.1:PORT (0: any free one)" in err
 
 
 def test_it_serves_until_it_is_told_to_stop(log, tmp_path):

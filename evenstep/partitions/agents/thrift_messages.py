@@ -61,7 +61,9 @@ def types() -> Any:
     return load_types(Path(__file__).with_name("agent.thrift"))
 
 
-AGENT = Callee("agent", "PartitionAgent", VERSION, types, wire.parse_message)
+AGENT = Callee(
+    "agent", "PartitionAgent", VERSION, types, "evenstep partition serve", wire.parse_message
+)
 
 
 def pack_samples(samples: Sequence[int] | Any) -> bytes:
