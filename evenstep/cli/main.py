@@ -62,7 +62,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "compare": Entry(
             "evenstep.cli.compare", "train under several schemes, and compare them", "demo"
         ),
-        "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
+        "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine", "sim"),
     },
 }
 """The commands as the help shows them."""
@@ -94,6 +94,7 @@ EXTRAS: dict[str, str] = {
     "matplotlib": "plots",
     "prometheus_client": "manager",
     "psutil": "torch",
+    "ray": "ray",
     "rich": "sim",
     "simpy": "sim",
     "sklearn": "demo",
@@ -105,6 +106,9 @@ EXTRAS: dict[str, str] = {
     "uvicorn": "dashboard",
 }
 """The extra that brings each package that the core does not need."""
+
+OPTION_EXTRAS: dict[str, str] = {"--plot": "plots", "arima": "arima", "ray": "ray"}
+"""The further extras that a command needs with such an argument."""
 
 
 class Command(Protocol):
@@ -122,8 +126,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code_of(lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
-def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
-    """Return the exit code of an action; a user's mistake prints one line, with the program."""
+def exit_code_of(
+    action: Callable[[], int], program: str = "evenstep", extras: str | None = None
+) -> int:
+    """Return the exit code of an action; a user's mistake prints one line, with the program.
+
+    A missing package is one of these extras, or of its own.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that lacks a character gets a question mark, not a traceback.
         sys.stdout.reconfigure(errors="replace")
@@ -135,7 +144,7 @@ def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
     except EvenstepError as error:
         return _fail(str(error), program)
     except ModuleNotFoundError as error:
-        return _fail(_missing(error), program)
+        return _fail(missing_package(error, extras), program)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -164,10 +173,8 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return _run_command(chosen.command, chosen.arguments)
     except ModuleNotFoundError as error:
-        extra = COMMANDS[chosen.command].extra
-        if extra is None:
-            raise
-        return _fail(_missing(error, extra))
+        extras = _extras(chosen.command, chosen.arguments, error)
+        return _fail(missing_package(error, extras))
 
 
 def _run_command(name: str, arguments: Sequence[str]) -> int:
@@ -193,12 +200,35 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _missing(error: ModuleNotFoundError, extra: str | None = None) -> str:
-    """Return what to install; raises the error if the module is not part of an extra."""
-    package = (error.name or "").partition(".")[0]
+def missing_package(error: ModuleNotFoundError, extras: str | None = None) -> str:
+    """Return what to install; raises the error if the module is not part of an extra.
+
+    >>> missing_package(ModuleNotFoundError(name="torch.nn"), "demo")
+    "torch is not installed; pip install 'evenstep[demo]'"
+    """
+    package = _package(error)
     if package not in EXTRAS:
         raise error
-    return f"{package} is not installed; pip install 'evenstep[{extra or EXTRAS[package]}]'"
+    return f"{package} is not installed; pip install 'evenstep[{extras or EXTRAS[package]}]'"
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
+def _extras(name: str, arguments: Sequence[str], error: ModuleNotFoundError) -> str | None:
+    """Return all extras that a command needs with these arguments, not only the first of them."""
+    first = COMMANDS[name].extra or EXTRAS.get(_package(error))
+    if first is None:
+        return None
+    asked = [
+        extra
+        for word, extra in OPTION_EXTRAS.items()
+        if any(argument.startswith(word) for argument in arguments)
+    ]
+    # The demo's has the plots.
+    asked = [extra for extra in asked if (first, extra) != ("demo", "plots")]
+    return ",".join(dict.fromkeys([first, *asked]))
 
 
 def _parser() -> argparse.ArgumentParser:
