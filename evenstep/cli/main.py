@@ -52,6 +52,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "report": Entry("evenstep.cli.report", "make the report of a run, as an HTML page"),
         "watch": Entry("evenstep.cli.watch", "watch a running job in the terminal"),
         "dashboard": Entry("evenstep.cli.dashboard", "show running jobs in a browser"),
+        "completion": Entry("evenstep.cli.completion", "print a script for completion in a shell"),
     },
     "operate": {
         "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
