@@ -23,7 +23,7 @@ from rich.text import Text
 
 from evenstep import runlog
 from evenstep.cli.arguments import count, whole
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.cli.workers_table import console
 from evenstep.errors import InvalidSetting
 from evenstep.insight.advice import (
@@ -92,7 +92,7 @@ def _subject(args: argparse.Namespace) -> Case | Observations:
 
 
 def _print(advice: Advice) -> None:
-    print("\n".join(sentences(advice)))
+    say(sentences(advice))
     console().print(_workers(advice))
     console().print(_totals(advice))
     print("To balance a DistributedDataParallel script, change three lines:")

@@ -11,8 +11,8 @@ Without options, it trains a small net on scikit-learn's digits on four GPUs, in
 examples:
   evenstep compare
   evenstep compare B --workload svm --target 0.9 --seeds 0-4 --plot compare.png
-  evenstep compare --schemes ssp:bound=3,lb-bsp,lb-bsp:stepwise,unweighted --optimizer momentum
-  evenstep compare A --workload resnet32 --data cifar-10-batches-py --iterations 200
+  evenstep compare --schemes ssp:bound=3,lb-bsp:stepwise --optimizer momentum
+  evenstep compare A --workload resnet32 --data cifar-10-batches-py
   evenstep compare P --workload none --json
   evenstep compare --engine ray --iterations 50
 """
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="PATH", help="CIFAR-10 or svmlight file of the workload")
     parser.add_argument(
-        "--partition", metavar="P", help="own data, skewed by class: by_speed, dirichlet:alpha=0.5"
+        "--partition", metavar="HOW", help="own data, skewed by class: by_speed, dirichlet:alpha=0.5"
     )
     parser.add_argument(
         "--schemes",

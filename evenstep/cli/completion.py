@@ -5,7 +5,7 @@ after an update. A new shell reads it.
 
 examples:
   evenstep completion bash > ~/.local/share/bash-completion/completions/evenstep
-  evenstep completion zsh > ~/.zfunc/_evenstep     # a folder of fpath, before compinit
+  evenstep completion zsh > ~/.zfunc/_evenstep      # any folder of fpath
   evenstep completion fish > ~/.config/fish/completions/evenstep.fish
 """
 

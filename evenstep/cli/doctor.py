@@ -25,7 +25,7 @@ from typing import Any
 
 from evenstep.cli.arguments import positive
 from evenstep.cli.doctor_checks import MARKS, Finding, check_machine, check_packages
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.errors import EvenstepError
 
 _POLL = 0.1
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     for finding in chain(check_packages(), check_machine(), check_training(args.timeout)):
         findings.append(finding)
         if not args.json:
-            print("\n".join(_lines(finding)), flush=True)
+            say(_lines(finding), hanging=5)
     works = not any(finding.state == "broken" for finding in findings)
     if args.json:
         print_json({"works": works, "findings": [finding.as_json() for finding in findings]})

@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from evenstep.cli.arguments import parse_numbers, positive, share
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.cli.stopping import Stop
 from evenstep.measure.cgroups import memory_limit
 from evenstep.measure.memory import available_memory
@@ -163,14 +163,15 @@ def _summarise(
 
 def _announce(args: argparse.Namespace, levels: Sequence[Level], load: Load) -> None:
     cpus, memories = ([getattr(level, name) for level in levels] for name in ("cpu", "memory"))
-    print(
-        f"Load on cores {','.join(map(str, load.cores))} for {levels[-1].end:.1f} s: "
-        f"{len(levels)} levels of {args.trace}, {args.speedup:g} times as fast.\n"
-        f"CPU: {min(cpus):.0%} to {max(cpus):.0%} of each core. "
-        f"Memory: {min(memories):.0%} to {max(memories):.0%}, "
-        f"but at most {args.memory_cap:.0%} of the available memory.\n"
-        f"{load.num_processes} processes; Ctrl-C ends them.",
-        flush=True,
+    say(
+        [
+            f"Load on cores {','.join(map(str, load.cores))} for {levels[-1].end:.1f} s: "
+            f"{len(levels)} levels of {args.trace}, {args.speedup:g} times as fast.",
+            f"CPU: {min(cpus):.0%} to {max(cpus):.0%} of each core. "
+            f"Memory: {min(memories):.0%} to {max(memories):.0%}, "
+            f"but at most {args.memory_cap:.0%} of the available memory.",
+            f"{load.num_processes} processes; Ctrl-C ends them.",
+        ]
     )
 
 
@@ -196,7 +197,9 @@ def _print(summary: dict[str, Any]) -> None:
             f"{level['cpu_got']:6.1%} {level['memory_wanted'] / _MIB:10.0f} MiB "
             f"{level['memory_got'] / _MIB:7.0f} MiB"
         )
-    print(
-        f"Over {summary['duration']:.1f} s the load wanted {summary['cpu_wanted']:.1%} "
-        f"of the cores and got {summary['cpu_got']:.1%}."
+    say(
+        [
+            f"Over {summary['duration']:.1f} s the load wanted {summary['cpu_wanted']:.1%} "
+            f"of the cores and got {summary['cpu_got']:.1%}."
+        ]
     )

@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
 from evenstep import __version__
+from evenstep.cli.printing import folded, say, width_of
 from evenstep.errors import EvenstepError
 
 
@@ -195,7 +196,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"evenstep {name}",
         description=inspect.getdoc(module),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
     cast(Command, module).add_arguments(parser)
     return parser
@@ -232,6 +233,20 @@ def _extras(name: str, arguments: Sequence[str], error: ModuleNotFoundError) -> 
     return ",".join(dict.fromkeys([first, *asked]))
 
 
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Folds the paragraphs of a docstring on a terminal; lists and examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        columns = width_of(sys.stdout)
+        if columns is None:
+            return super()._fill_text(text, width, indent)
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(
+            paragraph if "\n " in paragraph else folded(" ".join(paragraph.split()), columns)
+            for paragraph in paragraphs
+        )
+
+
 def _parser() -> argparse.ArgumentParser:
     width = max(map(len, COMMANDS))
     lines = []
@@ -257,5 +272,5 @@ def _parser() -> argparse.ArgumentParser:
 def _fail(message: str, program: str = "evenstep") -> int:
     # A message may quote a name from a file, and a terminal interprets control characters.
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.splitlines()))
-    print(f"{program}: error: {line}", file=sys.stderr)
+    say([f"{program}: error: {line}"], hanging=2, file=sys.stderr)
     return 2

@@ -5,22 +5,23 @@ A folder with several partitions stands for all of them.
 actions:
   create    deal a data set to workers, mixed or by class
   show      show the contents of partitions
-  verify    check files and checksums, and that no sample is lost or doubled; exit code 1 if
-            there is a problem
-  migrate   move samples between partitions, so that they match batch sizes: folders on this
-            machine, or --agents on any; exit code 1 if some samples could not be moved
+  verify    check files and checksums, and that no sample is lost or doubled;
+            exit code 1 if there is a problem
+  migrate   move samples between partitions, so that they match batch sizes:
+            folders on this machine, or --agents on any; exit code 1 if some
+            samples could not be moved
   serve     run the agent of a partition, which sends samples to other agents
 
 examples:
   evenstep partition create data --workers 5 --digits --by-class
-  evenstep partition create data --workers 4 --npz train.npz --label y --quota 2000000000
+  evenstep partition create data --workers 4 --npz train.npz --label y
   evenstep partition show data
   evenstep partition verify data/worker-0 data/worker-1 --json
   evenstep partition migrate data --batch-sizes 64,96,128,160,192 --dry-run
   evenstep partition migrate data --leaving worker-3
   evenstep partition serve data/worker-0 --bandwidth 50000000
-  evenstep partition migrate --agents node0:7414,node1:7414 --batch-sizes 64,192 \
-      --token-file token --tls-ca ca.pem
+  evenstep partition migrate --agents node0:7414,node1:7414 \
+      --batch-sizes 64,192 --token-file token --tls-ca ca.pem
 """
 
 from __future__ import annotations

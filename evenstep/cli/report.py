@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from evenstep import runlog
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json(figures.as_json())
         return 0
-    print("\n".join([SOURCE_MEANS[figures.source], *sentences(figures)]))
+    say([SOURCE_MEANS[figures.source], *sentences(figures)])
     print(f"report: {output}")
     if args.plot is not None:
         print(f"plot: {args.plot}")

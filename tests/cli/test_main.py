@@ -3,6 +3,8 @@
 import argparse
 import importlib
 import importlib.metadata
+import io
+import re
 import signal
 import subprocess
 import sys
@@ -93,6 +95,40 @@ def test_command_help_shows_its_docstring(command, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("usage: evenstep probe [-h] [--number NUMBER]\n")
     assert "Probe the command line.\n\nIn two parts." in printed
+
+
+def widths(text):
+    return [len(line) for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).splitlines()]
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_help_fits_the_terminal(command, monkeypatch):
+    # Its width is read from the environment first.
+    for columns in (80, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        text = cli.parser_of(command).format_help()
+        assert max(widths(text)) <= columns
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+LONG = "a worker " * 20
+
+
+def test_error_is_folded_between_words_on_a_terminal_alone(command, monkeypatch, capsys):
+    command(failing(EvenstepError(LONG)))
+    assert cli.main(["probe"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    for columns in (80, 160):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+        assert cli.main(["probe"]) == 2
+        assert 0.8 * columns < max(widths(terminal.getvalue())) <= columns
+        assert terminal.getvalue().split() == line.split()
 
 
 @pytest.mark.parametrize(
