@@ -15,6 +15,8 @@ import pytest
 import evenstep
 from evenstep.cli import main as cli
 from evenstep.errors import EvenstepError
+from evenstep.runlog import Event
+from tests.runlog.examples import header, row, text_of
 
 
 @pytest.fixture
@@ -221,6 +223,75 @@ def test_mistake_of_ours_keeps_its_traceback(command, error):
     command(failing(error))
     with pytest.raises(type(error)):
         cli.main(["probe"])
+
+
+LACKING = """
+import sys
+from evenstep.cli.main import main
+
+class Lacking:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Lacking())
+sys.exit(main(sys.argv[2:]))
+"""
+"""Runs a command where some packages are not installed."""
+
+
+def packages_of(extras):
+    """The packages that extras bring, by the names that are imported."""
+    found = set()
+    for line in importlib.metadata.requires("evenstep") or ():
+        wanted, _, marker = line.partition(";")
+        if any(f"extra == '{extra}'" in marker.replace('"', "'") for extra in extras):
+            name, _, inner = re.split(r"[<>=!~ ]", wanted)[0].rstrip("]").partition("[")
+            names = {"scikit-learn": "sklearn", "prometheus-client": "prometheus_client"}
+            found |= packages_of(inner.split(",")) if name == "evenstep" else {names.get(name, name)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("argv", "extras"),
+    [
+        ("run train.py", "torch"),
+        ("demo", "demo"),
+        ("advise A:4", "sim"),
+        ("advise A:4 --json", "sim"),
+        ("report RUNLOG -o PAGE --plot PLOT", "plots"),
+        ("watch RUNLOG", "sim"),
+        ("watch --manager 127.0.0.1:1", "sim"),
+        ("dashboard nowhere", "dashboard"),
+        ("dashboard --manager nonsense:port", "dashboard"),
+        ("manager --listen nonsense:port", "manager"),
+        ("manager status --manager 127.0.0.1:1", "manager"),
+        ("partition migrate --agents 127.0.0.1:1,127.0.0.1:2 --batch-sizes 1,2", "manager"),
+        ("partition serve FOLDER", "manager"),
+        ("simulate G --iterations 3", "sim"),
+        ("simulate G --iterations 3 --plot PLOT", "sim,plots"),
+        ("simulate P --workers 4 --iterations 3 --predictor arima", "sim,arima"),
+        ("compare P --workers 4 --workload none --schemes asp --iterations 2", "demo"),
+        ("load TRACE --duration 0.1", "sim"),
+    ],
+)
+def test_the_named_extra_suffices(argv, extras, tmp_path):
+    (tmp_path / "RUNLOG").write_text(text_of(header(), row(0), row(1), Event("end", 2)))
+    (tmp_path / "TRACE").write_text("second,cpu,memory\n0,0.9,0.9\n1,0.9,0.9\n")
+    argv = argv.replace("PLOT", "plot.svg").split()
+
+    def run(lacking):
+        command = [sys.executable, "-c", LACKING, ",".join(sorted(lacking)), *argv]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        return done.returncode, done.stderr
+
+    code, error = run({*cli.EXTRAS})
+    assert code == 2
+    assert error.endswith(f" is not installed; pip install 'evenstep[{extras}]'\n")
+    # They train.
+    if argv[0] not in ("run", "demo"):
+        code, error = run({*cli.EXTRAS} - packages_of(extras.split(",")))
+        assert "not installed" not in error and "Traceback" not in error
 
 
 def test_every_extra_is_one_of_the_package():
