@@ -69,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="PATH", help="CIFAR-10 or svmlight file of the workload")
     parser.add_argument(
-        "--partition", metavar="HOW", help="own data, skewed by class: by_speed, dirichlet:alpha=0.5"
+        "--partition",
+        metavar="HOW",
+        help="own data, skewed by class: by_speed, dirichlet:alpha=0.5",
     )
     parser.add_argument(
         "--schemes",

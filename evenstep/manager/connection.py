@@ -41,13 +41,13 @@ class Callee:
     """Its name in the Thrift file."""
     version: int
     types: Callable[[], Any]
-    command: str
-    """The command that starts one."""
     read: Callable[[bytes], wire.Message] = wire.parse_header
     """Parses a reply; `parse_message` also checks its structure, if the service is not trusted."""
+    command: str = ""
+    """The command that starts one, if there is one."""
 
 
-MANAGER = Callee("manager", "BatchSizeManager", VERSION, types, "evenstep manager")
+MANAGER = Callee("manager", "BatchSizeManager", VERSION, types, command="evenstep manager")
 
 
 class ServiceConnection:
@@ -106,8 +106,9 @@ class ServiceConnection:
         try:
             opened = socket.create_connection(address, timeout)
         except ConnectionRefusedError as error:
-            start = f"start one with `{self._callee.command}`"
-            raise self._unreachable(f"Connection refused; {start}") from error
+            command = self._callee.command
+            hint = f"; start one with `{command}`" if command else ""
+            raise self._unreachable(f"Connection refused{hint}") from error
         except OSError as error:
             raise self._unreachable(error.strerror or str(error)) from error
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

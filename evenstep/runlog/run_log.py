@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core import Floats, Ints
+from evenstep.core.plan import html_table, joined_sizes
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
-from evenstep.runlog.iteration_row import speeds_of
+from evenstep.runlog.iteration_row import share_waited, speeds_of, waiting_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,12 @@ class Segment:
     """Share of the device's memory in use at its peak."""
     caps: Ints
     """x^o, in samples; UNLIMITED where there is none."""
+
+    def __repr__(self) -> str:
+        span = f"{len(self.iterations)} iterations"
+        if len(self.iterations):
+            span = f"iterations {self.iterations[0]} to {self.iterations[-1]}"
+        return _printable(f"Segment({span}, {len(self.workers)} workers: {_named(self.workers)})")
 
     @property
     def speeds(self) -> Floats:
@@ -79,6 +90,37 @@ class RunLog:
     """False if the last line is incomplete; it is left out here."""
     num_skipped: int = 0
     """Iterations of the file that were skipped."""
+
+    def __repr__(self) -> str:
+        head = self.header
+        state = "ended" if self.ended else "not ended"
+        line = (
+            f"RunLog({head.job!r}, {head.source}: {len(self.workers)} workers, "
+            f"{self.num_iterations} iterations, total {head.total}, {head.policy}, {state})"
+        )
+        settled = Settled.of(self)
+        return _printable(line) + ("" if settled is None else f"\n  {settled}")
+
+    def _repr_html_(self) -> str:
+        """Return a table of the workers for notebooks, and the plot if matplotlib is installed."""
+        settled = Settled.of(self)
+        if settled is None:
+            return f"<p>{escape(repr(self))}</p>"
+        return html_table(repr(self), Settled.HEAD, settled.rows) + self._svg()
+
+    def _svg(self) -> str:
+        # By its name: it is of a layer above, which only a notebook needs.
+        plot = import_module("evenstep.insight.plots.plot").plot
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "run.svg")
+            try:
+                plot(self, path)
+            except ModuleNotFoundError:
+                return ""
+            text = path.read_text(encoding="utf-8")
+        # As wide as the cell, if that is narrower.
+        style = 'style="max-width:100%;height:auto"'
+        return f"<svg {style}{text[text.index('<svg') + 4 :]}"
 
     @property
     def parts(self) -> list[tuple[Segment, int]]:
@@ -135,6 +177,63 @@ class RunLog:
     def events_of(self, *kinds: str) -> list[Event]:
         """Return the events of these kinds, in their order."""
         return [event for event in self.events if event.kind in kinds]
+
+
+@dataclass(frozen=True)
+class Settled:
+    """The second half of the iterations of a run's last workers, in medians."""
+
+    HEAD: ClassVar = ("worker", "batch size", "time", "waiting")
+
+    iteration_time: float
+    waiting_share: float
+    batch_sizes: Ints
+    """Of the last iteration."""
+    rows: Sequence[tuple[str, int, str, str]]
+    """Name, batch size, time and waiting of each worker."""
+
+    @classmethod
+    def of(cls, run_log: RunLog) -> Settled | None:
+        """Return the figures of a run; None without iterations."""
+        if not run_log.num_iterations:
+            return None
+        last = run_log.segments[-1]
+        half = last.part(slice(len(last.iterations) // 2, None))
+        waiting, sizes = waiting_of(half.waiting, half.times), half.batch_sizes[-1]
+        columns = [[_median(column) for column in matrix.T] for matrix in (half.times, waiting)]
+        rows = [
+            (_printable(name), size, _seconds(time), _seconds(wait))
+            for name, size, time, wait in zip(last.workers, sizes.tolist(), *columns, strict=True)
+        ]
+        share = share_waited(waiting, half.times)
+        return cls(_median(half.iteration_times), share, sizes, rows)
+
+    def __str__(self) -> str:
+        waited = "unknown" if np.isnan(self.waiting_share) else f"{self.waiting_share:.1%}"
+        return (
+            f"second half: {_seconds(self.iteration_time)} an iteration (median), waiting {waited} "
+            f"of the workers' time, batch sizes {joined_sizes(self.batch_sizes)}"
+        )
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _seconds(seconds: float) -> str:
+    if np.isnan(seconds):
+        return "-"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _printable(text: str) -> str:
+    """Return a text of a log without characters that a terminal or a browser would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names if len(names) <= 8 else [*names[:7], f"and {len(names) - 7} more"])
 
 
 def _by_total(

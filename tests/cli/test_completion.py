@@ -10,6 +10,7 @@ import time
 import pytest
 
 from evenstep.cli import completion
+from evenstep.cli import main as cli
 from evenstep.cli.main import COMMANDS, main
 
 PATIENCE = 60.0
@@ -138,9 +139,8 @@ def test_command_without_its_packages_is_completed_without_options(capsys, monke
     def parser_of(name):
         if name == "watch":
             raise ModuleNotFoundError("No module named 'rich'", name="rich")
-        return real(name)
+        return cli.parser_of(name)
 
-    real = completion.parser_of
     monkeypatch.setattr(completion, "parser_of", parser_of)
     top = completion.completed_commands()
     assert top.actions["watch"][1].options == [] != top.actions["report"][1].options

@@ -242,13 +242,15 @@ sys.exit(main(sys.argv[2:]))
 
 def packages_of(extras):
     """The packages that extras bring, by the names that are imported."""
-    found = set()
+    found: set[str] = set()
     for line in importlib.metadata.requires("evenstep") or ():
         wanted, _, marker = line.partition(";")
         if any(f"extra == '{extra}'" in marker.replace('"', "'") for extra in extras):
             name, _, inner = re.split(r"[<>=!~ ]", wanted)[0].rstrip("]").partition("[")
             names = {"scikit-learn": "sklearn", "prometheus-client": "prometheus_client"}
-            found |= packages_of(inner.split(",")) if name == "evenstep" else {names.get(name, name)}
+            found |= (
+                packages_of(inner.split(",")) if name == "evenstep" else {names.get(name, name)}
+            )
     return found
 
 

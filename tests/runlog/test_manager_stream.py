@@ -113,9 +113,11 @@ def test_address_of_the_manager_leads_to_its_events(tmp_path):
 
 
 def test_manager_without_events_says_so(tmp_path):
-    with running("--http", "off", log=tmp_path / "log") as manager:
-        with pytest.raises(ManagerUnreachable, match=r"answers 421 .* are off \(--http\)"):
-            ManagerStream(parse_address(manager.address)).connect()
+    with (
+        running("--http", "off", log=tmp_path / "log") as manager,
+        pytest.raises(ManagerUnreachable, match=r"answers 421 .* are off \(--http\)"),
+    ):
+        ManagerStream(parse_address(manager.address)).connect()
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "-1", "x", "9" * 5000])

@@ -62,7 +62,7 @@ def types() -> Any:
 
 
 AGENT = Callee(
-    "agent", "PartitionAgent", VERSION, types, "evenstep partition serve", wire.parse_message
+    "agent", "PartitionAgent", VERSION, types, wire.parse_message, "evenstep partition serve"
 )
 
 
