@@ -20,20 +20,15 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 
 from evenstep.cli.main import COMMANDS, missing_package, parser_of
-from evenstep.policies import POLICIES
-from evenstep.predictors import PREDICTORS
-from evenstep.run.options import LOSSES
-from evenstep.simulator.clusters.registry import SUMMARIES
-from evenstep.training.settings import MODES
 
-NAMED: dict[str, tuple[str, ...]] = {
-    "CLUSTER": tuple(SUMMARIES),
-    "KIND": LOSSES,
-    "MODE": MODES,
-    "P": tuple(POLICIES),
-    "Q": tuple(PREDICTORS),
+NAMED = {
+    "CLUSTER": ("evenstep.simulator.clusters.registry", "SUMMARIES"),
+    "KIND": ("evenstep.run.options", "LOSSES"),
+    "MODE": ("evenstep.training.settings", "MODES"),
+    "P": ("evenstep.policies", "POLICIES"),
+    "Q": ("evenstep.predictors", "PREDICTORS"),
 }
-"""The words that a value with this placeholder can be."""
+"""The registry, as module and name, with the words that a value with this placeholder can be."""
 _PATH = re.compile(r"FILE|DIR|RUNLOG|CLUSTER|TRACE|PATH")
 
 
@@ -116,7 +111,9 @@ def _word(action: argparse.Action) -> Word:
     takes = "" if action.nargs == 0 else metavar
     values = tuple(map(str, action.choices or ()))
     for name in takes.split("|"):
-        values += NAMED.get(name, ())
+        if name in NAMED:
+            module, registry = NAMED[name]
+            values += tuple(getattr(import_module(module), registry))
     # The first part of a help is enough for a list.
     help = (action.help or "").partition(";")[0].partition(" (")[0].replace("%(default)s", "")
     return Word(tuple(action.option_strings), help, takes, values)
