@@ -24,8 +24,12 @@ def say(lines: Iterable[str], hanging: int = 0, file: TextIO | None = None) -> N
 
 
 def width_of(file: TextIO) -> int | None:
-    """Return the columns of a terminal; None for anything else, which is not folded."""
-    return shutil.get_terminal_size().columns if file.isatty() else None
+    """Return the columns of a terminal; None for anything else, which is not folded.
+
+    A stream in place of standard output need not know what a terminal is.
+    """
+    is_terminal = getattr(file, "isatty", lambda: False)()
+    return shutil.get_terminal_size().columns if is_terminal else None
 
 
 def folded(line: str, width: int | None, hanging: int = 0) -> str:
