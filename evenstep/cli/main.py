@@ -15,6 +15,7 @@ shows its traceback.
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import io
 import os
@@ -22,6 +23,8 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from evenstep import __version__
@@ -175,8 +178,11 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return _run_command(chosen.command, chosen.arguments)
     except ModuleNotFoundError as error:
-        extras = _extras(chosen.command, chosen.arguments, error)
-        return _fail(missing_package(error, extras))
+        message = missing_package(error, _extras(chosen.command, chosen.arguments, error))
+        if {"-h", "--help"} & set(chosen.arguments):
+            # Its options are unknown without the package, but not what it does.
+            print(_docstring(chosen.command), flush=True)
+        return _fail(message)
 
 
 def _run_command(name: str, arguments: Sequence[str]) -> int:
@@ -231,6 +237,14 @@ def _extras(name: str, arguments: Sequence[str], error: ModuleNotFoundError) -> 
     # The demo's has the plots.
     asked = [extra for extra in asked if (first, extra) != ("demo", "plots")]
     return ",".join(dict.fromkeys([first, *asked]))
+
+
+def _docstring(name: str) -> str:
+    """Return the docstring of a command without importing it."""
+    spec = find_spec(COMMANDS[name].module)
+    assert spec is not None and spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    return ast.get_docstring(ast.parse(source)) or ""
 
 
 class HelpFormatter(argparse.RawDescriptionHelpFormatter):

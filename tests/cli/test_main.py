@@ -296,6 +296,14 @@ def test_the_named_extra_suffices(argv, extras, tmp_path):
         assert "not installed" not in error and "Traceback" not in error
 
 
+def test_help_without_the_packages_of_a_command_says_what_it_does():
+    command = [sys.executable, "-c", LACKING, ",".join(cli.EXTRAS), "watch", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert done.stdout.startswith("Watch a running job: a live table of its workers.\n")
+    assert done.stderr.endswith("pip install 'evenstep[sim]'\n")
+
+
 def test_every_extra_is_one_of_the_package():
     extras = importlib.metadata.metadata("evenstep").get_all("Provides-Extra") or []
     assert set(cli.EXTRAS.values()) <= set(extras)
