@@ -5,3 +5,6 @@
 `page.py` makes one page of them. An experiment is one file: adding one is that file, one line in
 the registry, and one test.
 """
+
+EXTRAS = "demo,manager,arima"
+"""The extras with all packages of the experiments."""

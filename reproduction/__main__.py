@@ -2,7 +2,16 @@
 
 import sys
 
-from reproduction.command import main
+from evenstep.cli.main import exit_code_of
+from reproduction import EXTRAS
+
+
+def main() -> int:
+    """Run the command; packages that it lacks are an error in one line."""
+    from reproduction.command import main
+
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_code_of(main, "reproduction", EXTRAS))

@@ -24,6 +24,7 @@ from pathlib import Path
 from evenstep.cli.main import exit_code_of
 from evenstep.cli.stopping import interrupt_on_signals
 from evenstep.core.archive import replace_file
+from reproduction import EXTRAS
 from reproduction.data import Data
 from reproduction.data_check import check_data
 from reproduction.experiment import Settings
@@ -40,7 +41,7 @@ PAGE, MARKDOWN = "index.html", "results.md"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; ``argv`` is that of the process by default."""
-    return exit_code_of(lambda: run(_parser().parse_args(argv)), "reproduction")
+    return exit_code_of(lambda: run(_parser().parse_args(argv)), "reproduction", EXTRAS)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--quick", action="store_true", help="small data, few seeds: minutes")
     parser.add_argument(
+        "-o",
         "--out",
         type=Path,
         metavar="DIR",

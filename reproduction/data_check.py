@@ -17,7 +17,7 @@ def check_data(experiments: Iterable[Experiment], settings: Settings) -> None:
     names = {name for experiment in experiments for name in settings.taken(experiment.data)}
     for name, path in settings.data.found.items():
         if name in names:
-            # An experiment without its packages is skipped, so its data do not matter.
+            # An experiment without its packages fails, so its data do not matter.
             with contextlib.suppress(ModuleNotFoundError):
                 LOADERS[name](path)
 

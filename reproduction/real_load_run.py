@@ -75,7 +75,7 @@ def run_real_load(
                 raise _failure(workers)
         loads = [
             start(
-                f"load-{i}", "evenstep", "load", "--trace", "B:usage", "--worker", machine,
+                f"load-{i}", "evenstep", "load", "B:usage", "--worker", machine,
                 "--cores", core, "--speedup", speedup, "--duration", seconds + _LONGER,
                 "--memory-cap", _MEMORY_CAP, "--json",
             )
@@ -93,7 +93,7 @@ def _cores() -> list[int]:
     """Return a core for each worker; two that are far apart are not halves of one."""
     missing = [name for name in ("torch", "psutil", "sklearn") if find_spec(name) is None]
     if missing:
-        raise EvenstepError(f"{missing[0]} is not installed")
+        raise ModuleNotFoundError(f"No module named {missing[0]!r}", name=missing[0])
     cores = usable_cores()
     if len(cores) < NUM_WORKERS:
         rule = f"two workers take at least {NUM_WORKERS} cores that may be used"

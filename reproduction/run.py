@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from evenstep.cli.main import missing_package
 from evenstep.errors import EvenstepError, InvalidSetting
+from reproduction import EXTRAS
 from reproduction.drawing import save_pictures
 from reproduction.experiment import Experiment, Progress, Settings, Skipped
 from reproduction.experiments import EXPERIMENTS
@@ -123,10 +125,7 @@ def _result(experiment: Experiment, settings: Settings, progress: Progress) -> R
     except Skipped as reason:
         return Result(skipped=str(reason))
     except ModuleNotFoundError as missing:
-        package = (missing.name or "evenstep").partition(".")[0]
-        if package in ("evenstep", "reproduction"):
-            raise
-        return Result(skipped=f"{package} is not installed")
+        return Result(failed=missing_package(missing, EXTRAS))
     except EvenstepError as error:
         # Other experiments may not use the data given for this one.
         return Result(failed=str(error))

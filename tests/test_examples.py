@@ -170,3 +170,29 @@ def test_plain_numpy_trains_as_a_single_process_would(tmp_path, num_workers):
     assert max(sizes) == sizes[0] > 1.5 * sizes[-1]
     assert re.search(r"parameters equal\b.*single process", done.stdout)
     assert (job["job"], job["running"]) == ("numpy", False)
+
+
+@pytest.mark.example
+@pytest.mark.timeout(300)
+def test_notebook_runs_and_shows_its_run_logs(tmp_path):
+    import nbclient
+    import nbformat
+
+    path = ROOT / "examples/quickstart.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    # It is kept without results: those would be of another version, with paths of a machine.
+    assert [
+        cell.outputs for cell in notebook.cells if cell.cell_type == "code" and cell.outputs
+    ] == []
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=200, resources=resources).execute()
+    outputs = [out for cell in notebook.cells for out in cell.get("outputs", ())]
+    pages = [out["data"]["text/html"] for out in outputs if "text/html" in out.get("data", {})]
+    assert len(pages) == 2
+    for page in pages:
+        assert "<table>" in page and "<svg" in page
+        assert "simulated" in page
+    text = "".join(out.get("text", "") for out in outputs)
+    [gain] = re.findall(r"^simulated: ([\d.]+) times faster", text, re.MULTILINE)
+    assert float(gain) > 2
+    assert "Worker K520 is the straggler" in text

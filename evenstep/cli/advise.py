@@ -6,15 +6,16 @@ the PyTorch profiler (one per worker), or a log of NVIDIA's straggler detection.
 
 examples:
   evenstep advise run.jsonl
-  evenstep advise --cluster A:4 --workers-out 1
+  evenstep advise A:4 --workers-out 1
   evenstep advise --times times.csv --json
-  evenstep advise --times trace-*.json --batch-size 32
+  evenstep advise --times trace-*.json --batch-sizes 32
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 
 import numpy as np
 from rich.table import Table
@@ -22,7 +23,7 @@ from rich.text import Text
 
 from evenstep import runlog
 from evenstep.cli.arguments import count, whole
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.cli.workers_table import console
 from evenstep.errors import InvalidSetting
 from evenstep.insight.advice import (
@@ -37,21 +38,23 @@ from evenstep.insight.advice import (
 from evenstep.insight.advice.advising import ROWS
 from evenstep.insight.advice.words import lines_to_change, sentences, time_of
 from evenstep.insight.plots.plot_data import readable
-from evenstep.simulator.clusters.registry import SUMMARIES, make_cluster
+from evenstep.simulator.clusters.registry import SUMMARIES, is_cluster, make_cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("log", nargs="?", metavar="RUNLOG", help="a run log, docs/run_log.md")
     parser.add_argument(
-        "--cluster", metavar="C", help=f"a cluster file, or one of {', '.join(SUMMARIES)}"
+        "subject",
+        nargs="?",
+        metavar="RUNLOG|CLUSTER",
+        help=f"a run log, docs/run_log.md; or one of {', '.join(SUMMARIES)}, or a cluster file",
     )
     parser.add_argument(
         "--times", nargs="+", metavar="FILE", help="times from other tools, docs/advise.md"
     )
     parser.add_argument(
-        "--batch-size",
+        "--batch-sizes",
         type=_sizes,
-        metavar="X[,X...]",
+        metavar="X,...",
         help="with --times: of all workers, or of each, if the files do not have it",
     )
     parser.add_argument(
@@ -71,22 +74,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _subject(args: argparse.Namespace) -> Case | Observations:
-    given = [source for source in (args.log, args.cluster, args.times) if source is not None]
-    if len(given) != 1:
-        raise InvalidSetting(
-            f"give one of RUNLOG, --cluster and --times, got {len(given) or 'none'} of them"
-        )
-    if args.batch_size is not None and args.times is None:
-        raise InvalidSetting("--batch-size goes with --times; others say their batch sizes")
+    if (args.subject is None) == (args.times is None):
+        got = "neither" if args.times is None else "both"
+        raise InvalidSetting(f"give either RUNLOG|CLUSTER or --times FILE, got {got}")
+    if args.batch_sizes is not None and args.times is None:
+        raise InvalidSetting("--batch-sizes goes with --times; others say their batch sizes")
     if args.times is not None:
-        return read_times(args.times, args.batch_size)
-    if args.cluster is not None:
-        return case_of_cluster(make_cluster(args.cluster, seed=args.seed), ROWS)
-    return observations_of(runlog.read(args.log))
+        return read_times(args.times, args.batch_sizes)
+    if is_cluster(args.subject):
+        return case_of_cluster(make_cluster(args.subject, seed=args.seed), ROWS)
+    if not Path(args.subject).exists():
+        raise InvalidSetting(
+            f"give a run log, a cluster file, or one of {', '.join(SUMMARIES)}, "
+            f"got {args.subject!r}, which is none of them"
+        )
+    return observations_of(runlog.read(args.subject))
 
 
 def _print(advice: Advice) -> None:
-    print("\n".join(sentences(advice)))
+    say(sentences(advice))
     console().print(_workers(advice))
     console().print(_totals(advice))
     print("To balance a DistributedDataParallel script, change three lines:")

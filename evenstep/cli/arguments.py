@@ -29,15 +29,13 @@ def share(text: str) -> float:
 
 
 def add_seeds(parser: argparse.ArgumentParser) -> None:
-    """Add the options for one seed or several."""
-    seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
-    seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-7 or 1,4,9: medians")
-
-
-def seeds_of(args: argparse.Namespace) -> list[int]:
-    """Return the seeds of the arguments."""
-    return [args.seed] if args.seeds is None else parse_seeds(args.seeds)
+    """Add the option for one seed or several."""
+    parser.add_argument(
+        "--seeds",
+        default="0",
+        metavar="S",
+        help="one, or several like 0-7 or 1,4,9: medians; default 0",
+    )
 
 
 def parse_seeds(text: str) -> list[int]:

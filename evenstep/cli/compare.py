@@ -10,10 +10,10 @@ Without options, it trains a small net on scikit-learn's digits on four GPUs, in
 
 examples:
   evenstep compare
-  evenstep compare --cluster B --workload svm --target 0.9 --seeds 0-4 --plot compare.png
-  evenstep compare --schemes ssp:bound=3,lb-bsp,lb-bsp:stepwise,unweighted --optimizer momentum
-  evenstep compare --cluster A --workload resnet32 --data cifar-10-batches-py --iterations 200
-  evenstep compare --cluster P --workload none --json
+  evenstep compare B --workload svm --target 0.9 --seeds 0-4 --plot compare.png
+  evenstep compare --schemes ssp:bound=3,lb-bsp:stepwise --optimizer momentum
+  evenstep compare A --workload resnet32 --data cifar-10-batches-py
+  evenstep compare P --workload none --json
   evenstep compare --engine ray --iterations 50
 """
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from evenstep.cli.arguments import add_seeds, count, positive, seeds_of, share
+from evenstep.cli.arguments import add_seeds, count, parse_seeds, positive, share
 from evenstep.cli.compare_view import Display, displayed, print_result, result_of
 from evenstep.cli.printing import print_json
 from evenstep.cli.stopping import interrupt_on_signals
@@ -52,7 +52,11 @@ TRAINING = {"data": None, "optimizer": "sgd", "learning_rate": None, "shards": 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--cluster", default="A:4", metavar="C", help=f"{', '.join(SUMMARIES)} or a file; A:4"
+        "cluster",
+        nargs="?",
+        default="A:4",
+        metavar="CLUSTER",
+        help=f"one of {', '.join(SUMMARIES)}, or a cluster file; default A:4",
     )
     parser.add_argument("--workers", type=count, metavar="N", help="number of workers")
     parser.add_argument("--total", type=count, metavar="X", help="samples of one iteration")
@@ -65,7 +69,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--data", metavar="PATH", help="CIFAR-10 or svmlight file of the workload")
     parser.add_argument(
-        "--partition", metavar="P", help="own data, skewed by class: by_speed, dirichlet:alpha=0.5"
+        "--partition",
+        metavar="HOW",
+        help="own data, skewed by class: by_speed, dirichlet:alpha=0.5",
     )
     parser.add_argument(
         "--schemes",
@@ -121,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         # Check it now, not after a long run.
         check_format(args.plot)
-    seeds = seeds_of(args)
+    seeds = parse_seeds(args.seeds)
     contenders = parse_scheme_specs(args.schemes or usual_schemes(args.engine))
     comparison = make_comparison(args)
     for contender in contenders:

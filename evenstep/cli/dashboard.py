@@ -6,8 +6,8 @@ It only reads, and listens on loopback by default.
 examples:
   evenstep dashboard run.jsonl
   evenstep dashboard out/
-  evenstep dashboard --manager 127.0.0.1:7412
-  evenstep dashboard logs/ --listen 0.0.0.0:7413 --token-file token \\
+  evenstep dashboard --manager 127.0.0.1:7411
+  evenstep dashboard logs/ --listen 0.0.0.0:7413 --viewer-token-file token \\
       --tls-cert cert.pem --tls-key key.pem
 """
 
@@ -22,7 +22,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from evenstep.cli.stopping import Stop
-from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.errors import InvalidSetting
 from evenstep.insight.dashboard.app import make_app
 from evenstep.insight.dashboard.folder import Folder
 from evenstep.insight.dashboard.managed import Managed
@@ -39,23 +39,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", nargs="?", metavar="RUNLOG|DIR", type=Path, help="what to show; default: ."
     )
-    parser.add_argument(
-        "--manager", metavar="HOST:PORT", help="show the jobs of the manager seen there (--http)"
-    )
-    parser.add_argument("--manager-token-file", metavar="FILE", help="the manager's token")
-    parser.add_argument(
-        "--manager-ca", metavar="FILE", help="trusted certificates of the manager; turns TLS on"
-    )
-    parser.add_argument(
+    manager = parser.add_argument_group("the jobs of a manager")
+    manager.add_argument("--manager", metavar="HOST:PORT", help="the address of the manager")
+    manager.add_argument("--token-file", metavar="FILE", help="the token of the manager")
+    manager.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
+    listening = parser.add_argument_group("listening")
+    listening.add_argument(
         "--listen",
         metavar="HOST:PORT",
         default=f"127.0.0.1:{DEFAULT_PORT}",
         help=f"default: 127.0.0.1:{DEFAULT_PORT}; port 0: any free one",
     )
-    parser.add_argument("--token-file", metavar="FILE", help="the token that viewers must know")
-    parser.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
-    parser.add_argument(
+    listening.add_argument(
+        "--viewer-token-file", metavar="FILE", help="the token that viewers must know"
+    )
+    listening.add_argument("--tls-cert", metavar="FILE", help="certificate, in PEM")
+    listening.add_argument("--tls-key", metavar="FILE", help="its key, in PEM")
+    listening.add_argument(
         "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
 
@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
         # Errors in them are reported here, not by the server later.
         access.listening_context(args.tls_cert, args.tls_key)
     host, port = access.parse_address(args.listen, DEFAULT_PORT)
-    token = access.read_token(args.token_file) if args.token_file else None
+    viewer_token = args.viewer_token_file
+    token = access.read_token(viewer_token) if viewer_token else None
     safe = token is not None, args.tls_cert is not None
     warning = access.check_exposure(host, *safe, args.insecure, "see the jobs", "the dashboard")
     if warning:
@@ -86,19 +87,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _source(args: argparse.Namespace) -> Source:
     if args.manager is None:
-        if args.manager_token_file or args.manager_ca:
-            raise InvalidSetting("--manager-token-file and --manager-ca must come with --manager")
+        for option, given in (("--token-file", args.token_file), ("--tls-ca", args.tls_ca)):
+            if given is not None:
+                raise InvalidSetting(
+                    f"{option} goes with --manager, got no manager; viewers are asked for the "
+                    "token of --viewer-token-file"
+                )
         path = args.path or Path()
         if not path.exists():
             raise InvalidSetting(f"a run log or a folder must be there, got {str(path)!r}")
         return Folder(path)
     if args.path is not None:
         raise InvalidSetting(f"--manager must come without RUNLOG|DIR, got {str(args.path)!r}")
-    host, port = access.parse_address(args.manager, access.DEFAULT_HTTP_PORT)
-    token = access.read_token(args.manager_token_file) if args.manager_token_file else None
-    context = access.client_context(args.manager_ca) if args.manager_ca else None
+    host, port = access.parse_address(args.manager)
+    token = access.read_token(args.token_file) if args.token_file else None
+    context = access.client_context(args.tls_ca) if args.tls_ca else None
     if token and context is None and not access.is_loopback(host):
-        raise InvalidSetting(f"--manager-ca must be given, so that the token reaches {host} alone")
+        raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
     follower = ManagerFollower(ManagerStream((host, port), token, context))
     return Managed(follower, f"manager {_in_url(host)}:{port}")
 
@@ -122,7 +127,7 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise access.cannot_listen((host, port), error, "--listen", "another dashboard") from error
 
 
 def _in_url(host: str) -> str:

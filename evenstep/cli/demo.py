@@ -45,7 +45,9 @@ _THROTTLED_WIDTH = 80
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default="out", metavar="DIR", help="for all files; default out")
+    parser.add_argument(
+        "-o", "--out", default="out", metavar="DIR", help="for all files; default out"
+    )
     parser.add_argument(
         "--throttle", action="store_true", help="really throttle CPUs instead of emulating devices"
     )

@@ -7,8 +7,8 @@ worker of Cluster-B; docs/load.md. The load ends with the trace, after --duratio
 and leaves no processes.
 
 examples:
-  evenstep load --trace B:tasks --worker m4.2xlarge-0 --speedup 10
-  evenstep load --trace tasks.csv --cores 0-1 --duration 60 --json
+  evenstep load B:tasks --worker m4.2xlarge-0 --speedup 10
+  evenstep load tasks.csv --cores 0-1 --duration 60 --json
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from evenstep.cli.arguments import parse_numbers, positive, share
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.cli.stopping import Stop
 from evenstep.measure.cgroups import memory_limit
 from evenstep.measure.memory import available_memory
@@ -36,9 +36,7 @@ _MIB = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--trace", required=True, metavar="FILE", help="a CSV file, or B:usage or B:tasks"
-    )
+    parser.add_argument("trace", metavar="TRACE", help="a CSV file, or B:usage or B:tasks")
     parser.add_argument("--worker", metavar="NAME", help="of Cluster-B, like m4.2xlarge-0")
     parser.add_argument("--cores", metavar="LIST", help="like 0-1,3; default all that may be used")
     parser.add_argument(
@@ -165,14 +163,15 @@ def _summarise(
 
 def _announce(args: argparse.Namespace, levels: Sequence[Level], load: Load) -> None:
     cpus, memories = ([getattr(level, name) for level in levels] for name in ("cpu", "memory"))
-    print(
-        f"Load on cores {','.join(map(str, load.cores))} for {levels[-1].end:.1f} s: "
-        f"{len(levels)} levels of {args.trace}, {args.speedup:g} times as fast.\n"
-        f"CPU: {min(cpus):.0%} to {max(cpus):.0%} of each core. "
-        f"Memory: {min(memories):.0%} to {max(memories):.0%}, "
-        f"but at most {args.memory_cap:.0%} of the available memory.\n"
-        f"{load.num_processes} processes; Ctrl-C ends them.",
-        flush=True,
+    say(
+        [
+            f"Load on cores {','.join(map(str, load.cores))} for {levels[-1].end:.1f} s: "
+            f"{len(levels)} levels of {args.trace}, {args.speedup:g} times as fast.",
+            f"CPU: {min(cpus):.0%} to {max(cpus):.0%} of each core. "
+            f"Memory: {min(memories):.0%} to {max(memories):.0%}, "
+            f"but at most {args.memory_cap:.0%} of the available memory.",
+            f"{load.num_processes} processes; Ctrl-C ends them.",
+        ]
     )
 
 
@@ -198,7 +197,9 @@ def _print(summary: dict[str, Any]) -> None:
             f"{level['cpu_got']:6.1%} {level['memory_wanted'] / _MIB:10.0f} MiB "
             f"{level['memory_got'] / _MIB:7.0f} MiB"
         )
-    print(
-        f"Over {summary['duration']:.1f} s the load wanted {summary['cpu_wanted']:.1%} "
-        f"of the cores and got {summary['cpu_got']:.1%}."
+    say(
+        [
+            f"Over {summary['duration']:.1f} s the load wanted {summary['cpu_wanted']:.1%} "
+            f"of the cores and got {summary['cpu_got']:.1%}."
+        ]
     )

@@ -15,6 +15,7 @@ shows its traceback.
 from __future__ import annotations
 
 import argparse
+import ast
 import inspect
 import io
 import os
@@ -22,9 +23,12 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple, Protocol, cast
 
 from evenstep import __version__
+from evenstep.cli.printing import folded, say, width_of
 from evenstep.errors import EvenstepError
 
 
@@ -52,6 +56,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "report": Entry("evenstep.cli.report", "make the report of a run, as an HTML page"),
         "watch": Entry("evenstep.cli.watch", "watch a running job in the terminal"),
         "dashboard": Entry("evenstep.cli.dashboard", "show running jobs in a browser"),
+        "completion": Entry("evenstep.cli.completion", "print a script for completion in a shell"),
     },
     "operate": {
         "manager": Entry("evenstep.cli.manager", "run the service that balances many jobs"),
@@ -62,7 +67,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "compare": Entry(
             "evenstep.cli.compare", "train under several schemes, and compare them", "demo"
         ),
-        "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine"),
+        "load": Entry("evenstep.cli.load", "replay a trace as real load on this machine", "sim"),
     },
 }
 """The commands as the help shows them."""
@@ -77,11 +82,24 @@ MOVED: dict[str, str] = {
 }
 """Commands of former versions, and their replacements."""
 
+_CLUSTER = "the cluster is an argument, like: evenstep"
+RENAMED: dict[str, dict[str, str]] = {
+    "advise": {"--cluster": f"{_CLUSTER} advise A:4"},
+    "compare": {"--cluster": f"{_CLUSTER} compare B", "--seed": "--seeds"},
+    "dashboard": {"--manager-token-file": "--token-file", "--manager-ca": "--tls-ca"},
+    "load": {"--trace": "the trace is an argument, like: evenstep load tasks.csv"},
+    "partition": {"--sizes": "--batch-sizes"},
+    "report": {"--png": "--plot", "--output": "--out"},
+    "simulate": {"--cluster": f"{_CLUSTER} simulate my-cluster.toml", "--seed": "--seeds"},
+}
+"""Options of former versions by command, and their replacements."""
+
 EXTRAS: dict[str, str] = {
     "h11": "manager",
     "matplotlib": "plots",
     "prometheus_client": "manager",
     "psutil": "torch",
+    "ray": "ray",
     "rich": "sim",
     "simpy": "sim",
     "sklearn": "demo",
@@ -93,6 +111,9 @@ EXTRAS: dict[str, str] = {
     "uvicorn": "dashboard",
 }
 """The extra that brings each package that the core does not need."""
+
+OPTION_EXTRAS: dict[str, str] = {"--plot": "plots", "arima": "arima", "ray": "ray"}
+"""The further extras that a command needs with such an argument."""
 
 
 class Command(Protocol):
@@ -110,8 +131,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return exit_code_of(lambda: _run(sys.argv[1:] if argv is None else argv))
 
 
-def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
-    """Return the exit code of an action; a user's mistake prints one line, with the program."""
+def exit_code_of(
+    action: Callable[[], int], program: str = "evenstep", extras: str | None = None
+) -> int:
+    """Return the exit code of an action; a user's mistake prints one line, with the program.
+
+    A missing package is one of these extras, or of its own.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that lacks a character gets a question mark, not a traceback.
         sys.stdout.reconfigure(errors="replace")
@@ -123,7 +149,7 @@ def exit_code_of(action: Callable[[], int], program: str = "evenstep") -> int:
     except EvenstepError as error:
         return _fail(str(error), program)
     except ModuleNotFoundError as error:
-        return _fail(_missing(error), program)
+        return _fail(missing_package(error, extras), program)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -152,31 +178,87 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return _run_command(chosen.command, chosen.arguments)
     except ModuleNotFoundError as error:
-        extra = COMMANDS[chosen.command].extra
-        if extra is None:
-            raise
-        return _fail(_missing(error, extra))
+        message = missing_package(error, _extras(chosen.command, chosen.arguments, error))
+        if {"-h", "--help"} & set(chosen.arguments):
+            # Its options are unknown without the package, but not what it does.
+            print(_docstring(chosen.command), flush=True)
+        return _fail(message)
 
 
 def _run_command(name: str, arguments: Sequence[str]) -> int:
+    parser = parser_of(name)
+    for old, new in RENAMED.get(name, {}).items():
+        if any(argument.partition("=")[0] == old for argument in arguments):
+            instead = f"use {new}" if new.startswith("--") else new
+            parser.error(f"there is no {old} any more; {instead}")
     module = import_module(COMMANDS[name].module)
-    command = cast(Command, module)
-    command_parser = argparse.ArgumentParser(
+    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
+    return cast(Command, module).run(parse(parser, arguments))
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """Return the parser of a command, which is imported."""
+    module = import_module(COMMANDS[name].module)
+    parser = argparse.ArgumentParser(
         prog=f"evenstep {name}",
         description=inspect.getdoc(module),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=HelpFormatter,
     )
-    command.add_arguments(command_parser)
-    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
-    return command.run(parse(command_parser, arguments))
+    cast(Command, module).add_arguments(parser)
+    return parser
 
 
-def _missing(error: ModuleNotFoundError, extra: str | None = None) -> str:
-    """Return what to install; raises the error if the module is not part of an extra."""
-    package = (error.name or "").partition(".")[0]
+def missing_package(error: ModuleNotFoundError, extras: str | None = None) -> str:
+    """Return what to install; raises the error if the module is not part of an extra.
+
+    >>> missing_package(ModuleNotFoundError(name="torch.nn"), "demo")
+    "torch is not installed; pip install 'evenstep[demo]'"
+    """
+    package = _package(error)
     if package not in EXTRAS:
         raise error
-    return f"{package} is not installed; pip install 'evenstep[{extra or EXTRAS[package]}]'"
+    return f"{package} is not installed; pip install 'evenstep[{extras or EXTRAS[package]}]'"
+
+
+def _package(error: ModuleNotFoundError) -> str:
+    return (error.name or "").partition(".")[0]
+
+
+def _extras(name: str, arguments: Sequence[str], error: ModuleNotFoundError) -> str | None:
+    """Return all extras that a command needs with these arguments, not only the first of them."""
+    first = COMMANDS[name].extra or EXTRAS.get(_package(error))
+    if first is None:
+        return None
+    asked = [
+        extra
+        for word, extra in OPTION_EXTRAS.items()
+        if any(argument.startswith(word) for argument in arguments)
+    ]
+    # The demo's has the plots.
+    asked = [extra for extra in asked if (first, extra) != ("demo", "plots")]
+    return ",".join(dict.fromkeys([first, *asked]))
+
+
+def _docstring(name: str) -> str:
+    """Return the docstring of a command without importing it."""
+    spec = find_spec(COMMANDS[name].module)
+    assert spec is not None and spec.origin is not None
+    source = Path(spec.origin).read_text(encoding="utf-8")
+    return ast.get_docstring(ast.parse(source)) or ""
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Folds the paragraphs of a docstring on a terminal; lists and examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        columns = width_of(sys.stdout)
+        if columns is None:
+            return super()._fill_text(text, width, indent)
+        paragraphs = text.split("\n\n")
+        return "\n\n".join(
+            paragraph if "\n " in paragraph else folded(" ".join(paragraph.split()), columns)
+            for paragraph in paragraphs
+        )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -204,5 +286,5 @@ def _parser() -> argparse.ArgumentParser:
 def _fail(message: str, program: str = "evenstep") -> int:
     # A message may quote a name from a file, and a terminal interprets control characters.
     line = "".join(c if c.isprintable() else "?" for c in " ".join(message.splitlines()))
-    print(f"{program}: error: {line}", file=sys.stderr)
+    say([f"{program}: error: {line}"], hanging=2, file=sys.stderr)
     return 2

@@ -5,8 +5,8 @@ Without an action it listens until it is stopped. `create` makes a job on a runn
 
 examples:
   evenstep manager
-  evenstep manager --listen 0.0.0.0:7411 --state /var/lib/evenstep --token-file token \\
-      --tls-cert cert.pem --tls-key key.pem
+  evenstep manager --listen 0.0.0.0:7411 --state /var/lib/evenstep \\
+      --token-file token --tls-cert cert.pem --tls-key key.pem
   evenstep manager create resnet --workers 8 --total 1024
   evenstep manager status resnet --json
 """
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from evenstep.cli.arguments import count, whole
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.errors import InvalidSetting
 from evenstep.manager.access import (
     DEFAULT_ADDRESS,
@@ -81,17 +81,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
     ask = parser.add_argument_group("create and status (these take --token-file too)")
-    ask.add_argument("--manager", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}")
+    ask.add_argument(
+        "--manager", metavar="HOST:PORT", help=f"its address; default: {DEFAULT_ADDRESS}"
+    )
     ask.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
     ask.add_argument("--workers", type=count, metavar="N", help="workers at the start of the job")
     ask.add_argument("--total", type=count, metavar="X", help="samples of one iteration")
     ask.add_argument(
-        "--policy", help=f"default: {JobSettings.policy}, or {_policy(True)} with --on-cpus"
+        "--policy",
+        metavar="P",
+        help=f"default: {JobSettings.policy}, or {_policy(True)} with --on-cpus",
     )
     ask.add_argument(
         "--on-cpus", action="store_true", help="the workers compute on CPUs and report their usage"
     )
-    ask.add_argument("--predictor", help=f"default: {JobSettings.predictor}")
+    ask.add_argument("--predictor", metavar="Q", help=f"default: {JobSettings.predictor}")
     ask.add_argument("--minimum", type=whole, metavar="N", help="smallest batch size; 1")
     ask.add_argument(
         "--granularity", type=count, metavar="N", help="batch sizes are multiples of this; 1"
@@ -153,7 +157,7 @@ def _create(args: argparse.Namespace) -> int:
     settings = JobSettings(**{"policy": _policy(args.on_cpus), **given})
     _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
     reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
-    print(f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}")
+    say([f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}"])
     return 0
 
 
@@ -166,7 +170,7 @@ def _status(args: argparse.Namespace) -> int:
     if args.json:
         print_json([_plain(job) for job in jobs])
         return 0
-    print("\n".join(line for job in jobs for line in _lines(job)) or "no jobs")
+    say([line for job in jobs for line in _lines(job)] or ["no jobs"], hanging=2)
     return 0
 
 

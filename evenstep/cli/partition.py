@@ -5,22 +5,23 @@ A folder with several partitions stands for all of them.
 actions:
   create    deal a data set to workers, mixed or by class
   show      show the contents of partitions
-  verify    check files and checksums, and that no sample is lost or doubled; exit code 1 if
-            there is a problem
-  migrate   move samples between partitions, so that they match batch sizes: folders on this
-            machine, or --agents on any; exit code 1 if some samples could not be moved
+  verify    check files and checksums, and that no sample is lost or doubled;
+            exit code 1 if there is a problem
+  migrate   move samples between partitions, so that they match batch sizes:
+            folders on this machine, or --agents on any; exit code 1 if some
+            samples could not be moved
   serve     run the agent of a partition, which sends samples to other agents
 
 examples:
   evenstep partition create data --workers 5 --digits --by-class
-  evenstep partition create data --workers 4 --npz train.npz --label y --quota 2000000000
+  evenstep partition create data --workers 4 --npz train.npz --label y
   evenstep partition show data
   evenstep partition verify data/worker-0 data/worker-1 --json
-  evenstep partition migrate data --sizes 64,96,128,160,192 --dry-run
+  evenstep partition migrate data --batch-sizes 64,96,128,160,192 --dry-run
   evenstep partition migrate data --leaving worker-3
   evenstep partition serve data/worker-0 --bandwidth 50000000
-  evenstep partition migrate --agents node0:7413,node1:7413 --sizes 64,192 \
-      --token-file token --tls-ca ca.pem
+  evenstep partition migrate --agents node0:7414,node1:7414 \
+      --batch-sizes 64,192 --token-file token --tls-ca ca.pem
 """
 
 from __future__ import annotations
@@ -80,13 +81,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _add_folders(parser: argparse.ArgumentParser, at_least: str = "+") -> None:
-    parser.add_argument("folders", nargs=at_least, metavar="DIR", type=Path)
+    parser.add_argument("folders", nargs=at_least, metavar="DIR", type=Path, help="partitions")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", type=Path, help="gets a folder per worker")
-    parser.add_argument("--workers", type=count, required=True, metavar="N")
+    parser.add_argument(
+        "--workers", type=count, required=True, metavar="N", help="number of workers"
+    )
     data = parser.add_mutually_exclusive_group(required=True)
     data.add_argument("--npz", metavar="FILE", type=Path, help="arrays with a row per sample")
     data.add_argument(
@@ -97,7 +100,9 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
         "--label", help="the array with the classes; of several files, the last by default"
     )
     parser.add_argument("--by-class", action="store_true", help="deal whole classes to workers")
-    parser.add_argument("--seed", type=whole, default=0, help="for dealing mixed, default: 0")
+    parser.add_argument(
+        "--seed", type=whole, default=0, metavar="S", help="for dealing mixed, default: 0"
+    )
     parser.add_argument("--quota", type=count, metavar="BYTES", help="for the rows of each worker")
     parser.add_argument("--json", action="store_true", help="print it as JSON")
 
@@ -105,14 +110,14 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 def _add_migrate(parser: argparse.ArgumentParser) -> None:
     _add_folders(parser, "*")
     parser.add_argument(
-        "--sizes", metavar="X,X,...", help="batch sizes, in the order of the folders or agents"
+        "--batch-sizes", metavar="X,...", help="in the order of the folders or agents"
     )
     parser.add_argument(
         "--leaving",
         type=_names,
         default=(),
         metavar="NAME,...",
-        help="partitions to empty into the others; without --sizes nothing else moves",
+        help="partitions to empty into the others; without --batch-sizes nothing else moves",
     )
     parser.add_argument(
         "--lost",
@@ -121,9 +126,13 @@ def _add_migrate(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help="partitions whose disks are lost: their open hand-overs are ended first",
     )
-    parser.add_argument("--minimum", type=count, default=1, help="samples that each one keeps")
-    parser.add_argument("--seed", type=whole, default=0, help="which samples move, default: 0")
-    parser.add_argument("--chunk-size", type=count, metavar="SAMPLES")
+    parser.add_argument(
+        "--minimum", type=count, default=1, metavar="N", help="samples that each one keeps; 1"
+    )
+    parser.add_argument(
+        "--seed", type=whole, default=0, metavar="S", help="which samples move, default: 0"
+    )
+    parser.add_argument("--chunk-size", type=count, metavar="N", help="samples per message")
     parser.add_argument("--dry-run", action="store_true", help="only print what would move")
     parser.add_argument("--compact", action="store_true", help="free the space of moved samples")
     add_agents_arguments(parser)
@@ -160,12 +169,12 @@ def _verify(args: argparse.Namespace) -> int:
 def _migrate(args: argparse.Namespace) -> int:
     if bool(args.folders) == bool(args.agents):
         raise InvalidSetting("migrate needs either folders or --agents, got both or none")
-    if not (args.sizes or args.leaving or args.lost):
-        raise InvalidSetting("migrate needs --sizes, --leaving or --lost, got none of them")
+    if not (args.batch_sizes or args.leaving or args.lost):
+        raise InvalidSetting("migrate needs --batch-sizes, --leaving or --lost, got none of them")
     if args.agents:
         return migrate_between_agents(args)
     folders = _partitions(args.folders)
-    sizes = parse_batch_sizes(args.sizes, len(folders))
+    sizes = parse_batch_sizes(args.batch_sizes, len(folders))
     with ExitStack() as stack:
         partitions = [
             stack.enter_context(Partition.open(folder, write=not args.dry_run))

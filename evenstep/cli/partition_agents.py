@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_serve_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the partition")
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -79,7 +79,7 @@ def add_agents_arguments(parser: argparse.ArgumentParser) -> None:
         "--patience",
         type=positive,
         default=PATIENCE,
-        metavar="SECONDS",
+        metavar="S",
         help="without progress, until the migration is cancelled; default: %(default)g",
     )
     _add_until_eof(group)
@@ -104,7 +104,7 @@ def parse_batch_sizes(text: str | None, num_workers: int) -> list[int] | None:
     parts = text.split(",")
     if len(parts) != num_workers or not all(part.isdecimal() for part in parts):
         raise InvalidSetting(
-            f"sizes must be {num_workers} batch sizes, one per partition, got {text!r}"
+            f"--batch-sizes must be {num_workers} batch sizes, one per partition, got {text!r}"
         )
     return [int(part) for part in parts]
 
@@ -130,7 +130,7 @@ def migrate_between_agents(args: argparse.Namespace) -> int:
     if args.until_eof:
         terminate_at_eof()
     agents = args.agents.split(",")
-    sizes = parse_batch_sizes(args.sizes, len(agents))
+    sizes = parse_batch_sizes(args.batch_sizes, len(agents))
     options = _options(args, MigrationSettings, agents=agents, batch_sizes=sizes)
     settings = MigrationSettings(**options)
     result = migrate(settings, _show_progress)

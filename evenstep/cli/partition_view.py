@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.partitions.handover.task import Task
 from evenstep.partitions.store import Partition, Verification
 
@@ -30,7 +30,7 @@ def print_partitions(folders: Sequence[Path], as_json: bool) -> None:
             parts.append(f"classes {classes}")
         if one["open_hand_overs"]:
             parts.append(f"open hand-overs {', '.join(one['open_hand_overs'])}")
-        print(f"{one['name']:{width}}  {'; '.join(parts)}")
+        say([f"{one['name']:{width}}  {'; '.join(parts)}"], hanging=width + 2)
 
 
 def print_verification(found: Verification, folders: Sequence[Path], as_json: bool) -> None:
@@ -39,14 +39,12 @@ def print_verification(found: Verification, folders: Sequence[Path], as_json: bo
         print_json({"folders": [str(folder) for folder in folders], **asdict(found)})
         return
     whole = f"{len(folders)} partitions with {found.num_samples} samples are whole"
-    print("\n".join(found.problems or [whole]))
+    say(found.problems or [whole])
     if not found.complete:
-        print(
-            "these are not all partitions of the data set: "
-            f"{found.num_missing} samples are in others, or lost"
-        )
+        missing = f"{found.num_missing} samples are in others, or lost"
+        say([f"these are not all partitions of the data set: {missing}"])
     if found.open_hand_overs:
-        print(f"open hand-overs: {', '.join(found.open_hand_overs)}")
+        say([f"open hand-overs: {', '.join(found.open_hand_overs)}"])
 
 
 def print_migration(tasks: Sequence[Task], sizes: dict[str, int], dry: bool, as_json: bool) -> None:
@@ -58,7 +56,7 @@ def print_migration(tasks: Sequence[Task], sizes: dict[str, int], dry: bool, as_
     for one in described:
         reason = f": {one['reason']}" if one["reason"] else ""
         who = f"{one['giver']} to {one['receiver']}"
-        print(f"{who}: {one['samples']} samples, {one['outcome']}{reason}")
+        say([f"{who}: {one['samples']} samples, {one['outcome']}{reason}"], hanging=2)
     moved = sum(one["samples"] for one in described if one["outcome"] in ("done", "planned"))
     print(f"{moved} samples {'would move' if dry else 'moved'}")
 

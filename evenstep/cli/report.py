@@ -5,7 +5,7 @@ Reads the run log of a real or simulated run, even if it is still growing or cut
 examples:
   evenstep report run.jsonl
   evenstep report run.jsonl -o report.html --plain without-balancing.jsonl
-  evenstep report run.jsonl --png run.png --json
+  evenstep report run.jsonl --plot run.png --json
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from evenstep import runlog
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import print_json, say
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
@@ -30,7 +30,7 @@ _BUDGET = 40 * 2**20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", metavar="RUNLOG", help="a run log, docs/run_log.md")
     parser.add_argument(
-        "-o", "--output", metavar="FILE.html", help="default: next to the run log, as .html"
+        "-o", "--out", metavar="FILE.html", help="default: next to the run log, as .html"
     )
     parser.add_argument(
         "--plain", metavar="RUNLOG", help="run log of the same job without balancing, to compare"
@@ -38,15 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--whole", action="store_true", help="read every iteration, also of very long logs"
     )
-    parser.add_argument("--png", metavar="FILE.png", help="also save the plot of the run")
+    parser.add_argument(
+        "--plot", metavar="FILE", help="also save the picture of the run, .png or .svg"
+    )
     parser.add_argument(
         "--json", action="store_true", help="print the figures as JSON; a page only with -o"
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.png is not None:
-        check_format(args.png)
+    if args.plot is not None:
+        check_format(args.plot)
     budget = None if args.whole else _BUDGET
     run_log = runlog.read(args.log, budget)
     plain = runlog.read(args.plain, budget) if args.plain else None
@@ -55,23 +57,23 @@ def run(args: argparse.Namespace) -> int:
     output = _output(args)
     if output is not None:
         output.write_text(page(figures, run_log, plain, back), encoding="utf-8")
-    if args.png is not None:
-        plot(run_log, args.png, series_of(figures, run_log, plain, back))
+    if args.plot is not None:
+        plot(run_log, args.plot, series_of(figures, run_log, plain, back))
     if args.json:
         print_json(figures.as_json())
         return 0
-    print("\n".join([SOURCE_MEANS[figures.source], *sentences(figures)]))
+    say([SOURCE_MEANS[figures.source], *sentences(figures)])
     print(f"report: {output}")
-    if args.png is not None:
-        print(f"picture: {args.png}")
+    if args.plot is not None:
+        print(f"plot: {args.plot}")
     return 0
 
 
 def _output(args: argparse.Namespace) -> Path | None:
     """Return the path of the page; never that of a run log."""
-    if args.output is None and args.json:
+    if args.out is None and args.json:
         return None
-    output = Path(args.output) if args.output else Path(args.log).with_suffix(".html")
+    output = Path(args.out) if args.out else Path(args.log).with_suffix(".html")
     for log in filter(None, (args.log, args.plain)):
         if output.resolve() == Path(log).resolve():
             raise InvalidSetting(f"the report must not replace the run log, got {str(output)!r}")

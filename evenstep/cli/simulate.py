@@ -9,7 +9,7 @@ examples:
   evenstep simulate G --policy stepwise --workers 16 --seeds 0-7
   evenstep simulate P --predictor ema --plot p.png --log p.jsonl
   evenstep simulate A:12,model=resnet32
-  evenstep simulate --cluster examples/clusters/mixed_gpus.toml --json
+  evenstep simulate examples/clusters/mixed_gpus.toml --json
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from evenstep.cli.arguments import add_seeds, count, seeds_of, whole
+from evenstep.cli.arguments import add_seeds, count, parse_seeds, whole
 from evenstep.cli.printing import print_json
 from evenstep.cli.simulate_view import Display, print_figures, print_workers
 from evenstep.cli.simulation_log import SimulationLog
@@ -35,8 +35,12 @@ from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, media
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     named = "; ".join(f"{name}: {summary}" for name, summary in SUMMARIES.items())
-    parser.add_argument("scenario", nargs="?", metavar="SCENARIO", help=named)
-    parser.add_argument("--cluster", metavar="FILE", help="a cluster file, docs/cluster_file.md")
+    parser.add_argument(
+        "cluster",
+        nargs="?",
+        metavar="CLUSTER",
+        help=f"{named}; or a cluster file, docs/cluster_file.md",
+    )
     parser.add_argument(
         "--policy",
         metavar="P",
@@ -64,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         # Check it now, not after a long run.
         check_format(args.plot)
-    seeds = seeds_of(args)
+    seeds = parse_seeds(args.seeds)
     first = _cluster(args, seeds[0])
     setup = Setup.of(first, args.policy, args.predictor, args.delay)
     with Display(first, setup, num_seeds=len(seeds), quiet=args.json) as display:
@@ -81,15 +85,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _cluster(args: argparse.Namespace, seed: int) -> Cluster:
-    if (args.scenario is None) == (args.cluster is None):
+    if args.cluster is None:
         raise InvalidSetting(
-            f"give either a scenario ({', '.join(SUMMARIES)}) or --cluster FILE, "
-            f"got {'neither' if args.scenario is None else 'both'}"
+            f"give a cluster: one of {', '.join(SUMMARIES)}, or a cluster file; got none"
         )
-    if args.cluster is not None and args.workers is not None:
-        raise InvalidSetting("--workers goes with a scenario; a cluster file has its own workers")
-    spec = args.cluster if args.scenario is None else args.scenario
-    return make_cluster(spec, args.workers, args.iterations, seed, noisy=not args.noise_free)
+    noisy = not args.noise_free
+    return make_cluster(args.cluster, args.workers, args.iterations, seed, noisy)
 
 
 def _simulate(

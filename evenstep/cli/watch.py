@@ -6,8 +6,8 @@ optimum. Without a terminal, it prints plain lines. It ends with the run.
 
 examples:
   evenstep watch run.jsonl
-  evenstep watch --manager 127.0.0.1:7412 --job resnet
-  evenstep watch --manager node7:7412 --token-file token --tls-ca cert.pem
+  evenstep watch --manager 127.0.0.1:7411 --job resnet
+  evenstep watch --manager node7:7411 --token-file token --tls-ca cert.pem
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SETTLE = 3
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", nargs="?", metavar="RUNLOG", help="a run log; it may not exist yet")
-    parser.add_argument("--manager", metavar="HOST:PORT", help="the --http address of a manager")
+    parser.add_argument("--manager", metavar="HOST:PORT", help="the address of the manager")
     parser.add_argument("--job", metavar="JOB", help="of the manager; default: the first that runs")
     parser.add_argument("--token-file", metavar="FILE", help="the token of the manager")
     parser.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 def _watch_manager(args: argparse.Namespace) -> int:
     from evenstep.manager import access
 
-    host, port = access.parse_address(args.manager, access.DEFAULT_HTTP_PORT)
+    host, port = access.parse_address(args.manager)
     if args.token_file and not args.tls_ca and not access.is_loopback(host):
         raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
     token = access.read_token(args.token_file) if args.token_file else None

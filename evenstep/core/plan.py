@@ -5,9 +5,14 @@ The gradient weight turns a mean over workers into the mean over samples (sectio
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from html import escape
 
 from evenstep.core.arrays import Floats, Ints, frozen
+
+_SHOWN = 32
+"""Rows of a table in a notebook."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +63,48 @@ class Plan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "sizes", frozen(self.sizes))
 
+    def __repr__(self) -> str:
+        reason = f", {self.reason}" if self.reason else ""
+        since = f"{self.number} from iteration {self.iteration}"
+        return f"Plan({since}: {joined_sizes(self.sizes)} of {self.total}{reason})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        sizes = self.sizes.tolist()
+        rows = [(i, size, f"{size / max(self.total, 1):.1%}") for i, size in enumerate(sizes)]
+        return html_table(repr(self), ("worker", "batch size", "share"), rows)
+
     @property
     def total(self) -> int:
         """X: the samples of all workers in one iteration."""
         return int(self.sizes.sum())
+
+
+def joined_sizes(sizes: Ints) -> str:
+    """Return batch sizes in one word; the middle ones of many are left out.
+
+    >>> import numpy as np
+    >>> joined_sizes(np.array([89, 21, 12, 6])), joined_sizes(np.arange(100))
+    ('89/21/12/6', '0/1/2/3/4/5/.../94/95/96/97/98/99')
+    """
+    texts = [str(size) for size in sizes.tolist()]
+    return "/".join(texts if len(texts) <= 16 else [*texts[:6], "...", *texts[-6:]])
+
+
+def html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table as notebooks show it, all texts escaped; of many rows, the first 32.
+
+    >>> html_table("<1>", ["x"], [[2]])
+    '<p>&lt;1&gt;</p><table><tr><th>x</th></tr><tr><td>2</td></tr></table>'
+    """
+
+    def line(cells: Sequence[object], tag: str) -> str:
+        inner = "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells)
+        return f"<tr>{inner}</tr>"
+
+    body = line(head, "th") + "".join(line(row, "td") for row in rows[:_SHOWN])
+    rest = f"<p>and {len(rows) - _SHOWN} more</p>" if len(rows) > _SHOWN else ""
+    return f"<p>{'<br>'.join(map(escape, title.splitlines()))}</p><table>{body}</table>{rest}"
 
 
 def gradient_weight(batch_size: int, total: int, num_workers: int = 1) -> float:

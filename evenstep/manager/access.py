@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
+import os
 import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evenstep.errors import InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting
 
 DEFAULT_PORT = 7411
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
@@ -41,6 +43,29 @@ def format_address(host: str, port: int) -> str:
     ('[::1]:80', 'node7:7411')
     """
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def cannot_listen(
+    address: tuple[str, int], error: OSError, option: str, holder: str
+) -> EvenstepError:
+    """Return the error of an address that cannot be listened on, with what to do.
+
+    `option` sets the address, and `holder` is the program that usually has its port.
+
+    >>> busy = OSError(errno.EADDRINUSE, "in use")
+    >>> print(cannot_listen(("127.0.0.1", 7411), busy, "--listen", "another manager"))
+    cannot listen on 127.0.0.1:7411: Address already in use, perhaps by another manager; stop that
+    program, or choose another port with --listen 127.0.0.1:PORT (0: any free one)
+    """
+    host = format_address(*address).rpartition(":")[0]
+    reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+    what_to_do = {
+        errno.EADDRINUSE: f", perhaps by {holder}; stop that program, or choose another port with "
+        f"{option} {host}:PORT (0: any free one)",
+        errno.EADDRNOTAVAIL: f"; {option} must be an address of this machine",
+        errno.EACCES: f"; choose a port of 1024 or more with {option} {host}:PORT",
+    }.get(error.errno or 0, f"; choose another address with {option} HOST:PORT")
+    return EvenstepError(f"cannot listen on {format_address(*address)}: {reason}{what_to_do}")
 
 
 def is_loopback(host: str) -> bool:

@@ -43,9 +43,11 @@ class Callee:
     types: Callable[[], Any]
     read: Callable[[bytes], wire.Message] = wire.parse_header
     """Parses a reply; `parse_message` also checks its structure, if the service is not trusted."""
+    command: str = ""
+    """The command that starts one, if there is one."""
 
 
-MANAGER = Callee("manager", "BatchSizeManager", VERSION, types)
+MANAGER = Callee("manager", "BatchSizeManager", VERSION, types, command="evenstep manager")
 
 
 class ServiceConnection:
@@ -103,8 +105,12 @@ class ServiceConnection:
         address = parse_address(self._where.address)
         try:
             opened = socket.create_connection(address, timeout)
+        except ConnectionRefusedError as error:
+            command = self._callee.command
+            hint = f"; start one with `{command}`" if command else ""
+            raise self._unreachable(f"Connection refused{hint}") from error
         except OSError as error:
-            raise self._unreachable(str(error)) from error
+            raise self._unreachable(error.strerror or str(error)) from error
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if self._where.tls is None:
@@ -124,6 +130,8 @@ class ServiceConnection:
     def receive(self, deadline: float) -> bytes:
         """Return the content of the next frame; most arrive in one piece."""
         came = self._socket.recv(65536)
+        if came.startswith(b"HTTP/"):
+            raise MalformedMessage("this port speaks HTTP; the address of --listen is needed")
         if len(came) >= 4 and len(came) == 4 + wire.frame_length(came, wire.MAX_REPLY):
             return came[4:]
         buffer = bytearray(came)

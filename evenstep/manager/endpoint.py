@@ -26,6 +26,7 @@ from evenstep.manager.access import format_address
 from evenstep.manager.buffers import Octets
 from evenstep.manager.client_connection import ClientConnection
 from evenstep.manager.service import Service
+from evenstep.runlog.manager_stream import HTTP_PORT_HEADER
 
 MAX_CONNECTIONS = 20_000
 MAX_UNREAD = 4 * 1024 * 1024
@@ -36,6 +37,8 @@ SAVE = 1.0
 """Seconds between two saves of changed jobs."""
 PATIENCE = 30.0
 """Seconds that a connection without a worker may be silent."""
+
+_HTTP = (b"GET ", b"HEAD")
 
 _log = logging.getLogger(__name__)
 
@@ -75,8 +78,11 @@ class Connection(asyncio.BufferedProtocol):
         connections: set[Connection],
         memory: memoryview,
         bounds: Bounds = Bounds(),  # noqa: B008
+        answer_http: Callable[[], bytes] | None = None,
     ) -> None:
         self._memory = memory
+        self._answer_http = answer_http
+        """Returns the answer to a client that speaks HTTP; None: the error that it is malformed."""
         self._bounds = bounds
         self.peer = ClientConnection(self._send, self._close)
         self._service = service
@@ -140,7 +146,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             end = 4 + wire.frame_length(self._buffer, self._bounds.frame(self.peer))
         except MalformedMessage as error:
-            self._complain(error)
+            if self._answer_http is not None and self._buffer.startswith(_HTTP):
+                self._send(self._answer_http())
+                self._close()
+            else:
+                self._complain(error)
             return None
         if len(self._buffer) < end:
             if end > len(self._memory):
@@ -184,6 +194,8 @@ class Endpoint:
         self._service = service
         self._context = context
         self._connections: set[Connection] = set()
+        self.http_port: int | None = None
+        """The port for metrics and events, so that clients need to know one address only."""
 
     @property
     def num_connections(self) -> int:
@@ -198,7 +210,9 @@ class Endpoint:
         patience = 10.0 if self._context else None
         memory = memoryview(bytearray(2 * wire.MAX_REQUEST))
         listening = await loop.create_server(
-            lambda: Connection(self._service, self._connections, memory),
+            lambda: Connection(
+                self._service, self._connections, memory, answer_http=self._answer_http
+            ),
             host,
             port,
             ssl=self._context,
@@ -216,6 +230,14 @@ class Endpoint:
             task.cancel()
         await asyncio.gather(sweeping, saving, return_exceptions=True)
         await self._end(writer)
+
+    def _answer_http(self) -> bytes:
+        port = self.http_port
+        text = f"metrics and events are {'off (--http)' if port is None else f'on port {port}'}\n"
+        head = ["HTTP/1.1 421 Misdirected Request", f"Content-Length: {len(text)}"]
+        if port is not None:
+            head.append(f"{HTTP_PORT_HEADER}: {port}")
+        return "\r\n".join([*head, "Connection: close", "", text]).encode()
 
     async def _end(self, writer: ThreadPoolExecutor) -> None:
         """Answer waiting calls, close the connections, and save the jobs."""

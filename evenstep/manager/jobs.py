@@ -74,8 +74,12 @@ class Jobs:
         job = self._jobs.get(check_name("job", name))
         if job is not None:
             if job.settings != settings:
+                had, got = asdict(job.settings), asdict(settings)
+                changed = [
+                    f"{key} {had[key]}, got {got[key]}" for key in had if had[key] != got[key]
+                ]
                 raise InvalidSetting(
-                    f"the settings of job {name} must stay {job.settings}, got {settings}"
+                    f"the settings of job {name} must stay as it was created: {'; '.join(changed)}"
                 )
             return job
         if len(self._jobs) >= self._max_jobs:

@@ -13,7 +13,8 @@ from evenstep.manager.notifications import Notification
 FORMATS = ("text", "json")
 
 _SENTENCES = {
-    "created": "created, {settings}",
+    "created": "created, {settings[workers]} workers, total {settings[total]}, policy "
+    "{settings[policy]}, predictor {settings[predictor]}",
     "recovered": "recovered at iteration {iteration}",
     "begun": "begins at iteration {iteration}",
     "moved": "continues at iteration {iteration}",

@@ -11,9 +11,10 @@ import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from evenstep.errors import EvenstepError
-from evenstep.manager.access import is_loopback
+from evenstep.manager.access import cannot_listen, is_loopback
 from evenstep.manager.endpoint import MAX_CONNECTIONS, Endpoint
 from evenstep.manager.events import EventStream
 from evenstep.manager.http_routes import HttpRoutes
@@ -73,6 +74,7 @@ async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
         if options.http is not None:
             observed = _Observed(service, endpoint, events, run_logs)
             urls = await _open_http_port(options, options.http, observed, stack)
+        endpoint.http_port = urlsplit(urls[0]).port if urls else None
 
         def ready(where: str) -> None:
             # Objects made so far stay: the collector need not visit them between two reports.
@@ -84,7 +86,7 @@ async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
             if urls:
                 say(f"metrics and events can be seen on {' and '.join(urls)}")
 
-        with _listening(options.listen):
+        with _listening(options.listen, "--listen"):
             await endpoint.run(*options.listen, ready)
     say(f"stopped; {_kept(jobs, options.state)}")
 
@@ -123,12 +125,12 @@ async def _open_http_port(
     port = HttpPort(pages.respond)
     stack.callback(pages.close)
     try:
-        with _listening(address):
+        with _listening(address, "--http"):
             return await stack.enter_async_context(port.listening(*address, options.tls))
     except EvenstepError as error:
         if options.must_have_http:
             raise
-        _log.warning("no metrics: %s; give another address with --http", error)
+        _log.warning("no metrics: %s", error)
         return []
 
 
@@ -146,12 +148,12 @@ def _allow_connections(number: int) -> None:
 
 
 @contextlib.contextmanager
-def _listening(address: Address) -> Iterator[None]:
+def _listening(address: Address, option: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        host, port = address
-        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        holder = "another manager, which `evenstep manager status` shows"
+        raise cannot_listen(address, error, option, holder) from error
 
 
 def _kept(jobs: Jobs, state: Path | None) -> str:

@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--mode", metavar="MODE", help=f"{', '.join(MODES)}; default balanced")
     add("--observe", action="store_true", help="only measure, and say what balancing would save")
     add("--policy", metavar="P", help="as for evenstep simulate")
-    add("--predictor", metavar="P", help="as for evenstep simulate")
+    add("--predictor", metavar="Q", help="as for evenstep simulate")
     add("--shares", metavar="A,B,...", help="fixed proportions, one per worker; mode static")
     add("--loss", metavar="KIND", help=f"{', '.join(LOSSES)}; default: a mean, which is checked")
     add("--minimum", metavar="N", help="of every worker's batch size")

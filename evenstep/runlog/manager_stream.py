@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import queue
+import re
 import socket
 import ssl
 import threading
@@ -23,6 +24,8 @@ PAUSE = 1.0
 """Seconds before the next attempt to connect."""
 MOST_WAITING = 5_000
 """Events in the queue. When it is full, reading pauses, and the manager reports a gap."""
+HTTP_PORT_HEADER = "Evenstep-HTTP-Port"
+"""The port of the events, in the answer of a manager's other port."""
 LONGEST = 2**24
 """Bytes of the longest line that is accepted."""
 
@@ -30,7 +33,10 @@ LONGEST = 2**24
 class ManagerStream:
     """Reads the events of a manager on a thread; a new connection resumes after the last event.
 
-    http.client follows neither proxies nor redirections: the token reaches this address alone.
+    The address is the manager's, whose answer says on which of its ports the events are, or that
+    port itself.
+
+    http.client follows neither proxies nor redirections: the token reaches this host alone.
     """
 
     def __init__(
@@ -49,7 +55,7 @@ class ManagerStream:
         self._closed = threading.Event()
         self._events: queue.Queue[Data] = queue.Queue(MOST_WAITING)
         self._answer: http.client.HTTPResponse | None = None
-        self._connection = self._new_connection()
+        self._connection = self._new_connection(address[1])
         self._socket: socket.socket | None = None
         self.problem: str | None = "not connected yet"
         """Why there are no events at the moment; None while connected."""
@@ -105,13 +111,15 @@ class ManagerStream:
         host, port = self._address
         return f"the manager on {f'[{host}]' if ':' in host else host}:{port}"
 
-    def _new_connection(self) -> http.client.HTTPConnection:
+    def _new_connection(self, port: int) -> http.client.HTTPConnection:
+        host = self._address[0]
         if self._tls is None:
-            return http.client.HTTPConnection(*self._address, timeout=SILENCE)
-        return http.client.HTTPSConnection(*self._address, timeout=SILENCE, context=self._tls)
+            return http.client.HTTPConnection(host, port, timeout=SILENCE)
+        return http.client.HTTPSConnection(host, port, timeout=SILENCE, context=self._tls)
 
-    def _request(self) -> http.client.HTTPResponse:
-        connection = self._connection = self._new_connection()
+    def _request(self, http_port: int | None = None) -> http.client.HTTPResponse:
+        """Ask for the events, at the given port or at the one that the manager has named."""
+        connection = self._connection = self._new_connection(http_port or self._address[1])
         headers = self._headers | {"Last-Event-ID": self._last}
         try:
             connection.request("GET", self._path, headers=headers)
@@ -122,13 +130,25 @@ class ManagerStream:
                 return answer
             with answer:
                 body = answer.read(200).decode(errors="replace").strip()
+        except ConnectionRefusedError:
+            connection.close()
+            raise ManagerUnreachable(self._refused(http_port)) from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             message = f"{self._manager} cannot be reached: {_reason(error)}"
             raise ManagerUnreachable(message) from None
         connection.close()
+        port = answer.headers.get(HTTP_PORT_HEADER, "")
+        if http_port is None and re.fullmatch(r"[1-9][0-9]{0,4}", port) and int(port) < 65536:
+            return self._request(int(port))
         message = f"{self._manager} answers {answer.status} {answer.reason}"
         raise ManagerUnreachable(f"{message}: {body}" if body else message)
+
+    def _refused(self, http_port: int | None) -> str:
+        refused = f"{self._manager} cannot be reached: Connection refused"
+        if http_port is None:
+            return f"{refused}; start one with `evenstep manager`"
+        return f"{refused} on port {http_port}, which has its events; open it with --http"
 
     def _read(self, answer: http.client.HTTPResponse) -> None:
         with contextlib.closing(self._connection), answer:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core import Floats, Ints
+from evenstep.core.plan import html_table
 from evenstep.runlog.event import Event
 from evenstep.runlog.header import Header
-from evenstep.runlog.iteration_row import QUANTITIES, IterationRow, speeds_of
+from evenstep.runlog.iteration_row import QUANTITIES, IterationRow, speeds_of, waiting_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,12 @@ class Segment:
     """Share of the device's memory in use at its peak."""
     caps: Ints
     """x^o, in samples; UNLIMITED where there is none."""
+
+    def __repr__(self) -> str:
+        span = f"{len(self.iterations)} iterations"
+        if len(self.iterations):
+            span = f"iterations {self.iterations[0]} to {self.iterations[-1]}"
+        return _printable(f"Segment({span}, {len(self.workers)} workers: {_named(self.workers)})")
 
     @property
     def speeds(self) -> Floats:
@@ -87,6 +98,51 @@ class RunLog:
     """False if the last line is incomplete; it is left out here."""
     num_skipped: int = 0
     """Iterations of the file that were skipped."""
+
+    def __repr__(self) -> str:
+        head = self.header
+        state = "ended" if self.ended else "not ended"
+        line = (
+            f"RunLog({head.job!r}, {head.source}: {len(self.workers)} workers, "
+            f"{self.num_iterations} iterations, total {head.total}, {head.policy}, {state})"
+        )
+        return _printable(line)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the workers for notebooks, and the plot if matplotlib is installed."""
+        # By their names: estimates and plots are layers above, which only a notebook needs.
+        estimates = import_module("evenstep.estimates").estimates_of(self)
+        if estimates is None:
+            return f"<p>{escape(repr(self))}</p>"
+        slow = "" if estimates.straggler is None else _printable(estimates.straggler.worker)
+        words = import_module("evenstep.estimates.words").headline(estimates, slow)
+        title = f"{self!r}\n{words} ({estimates.about})"
+        return html_table(title, _HEAD, self._table(estimates.first)) + self._svg()
+
+    def _table(self, first: int) -> list[tuple[str, int, str, str]]:
+        """Return each worker's newest size, and medians of its time and waiting."""
+        last = self.segments[-1]
+        some = last.part(slice(int(np.searchsorted(last.iterations, first)), None))
+        waiting = waiting_of(some.waiting, some.times)
+        columns = [[_median(column) for column in matrix.T] for matrix in (some.times, waiting)]
+        sizes = last.batch_sizes[-1].tolist()
+        return [
+            (_printable(name), size, _seconds(time), _seconds(wait))
+            for name, size, time, wait in zip(last.workers, sizes, *columns, strict=True)
+        ]
+
+    def _svg(self) -> str:
+        plot = import_module("evenstep.insight.plots.plot").plot
+        with TemporaryDirectory() as folder:
+            path = Path(folder, "run.svg")
+            try:
+                plot(self, path)
+            except ModuleNotFoundError:
+                return ""
+            text = path.read_text(encoding="utf-8")
+        # As wide as the cell, if that is narrower.
+        style = 'style="max-width:100%;height:auto"'
+        return f"<svg {style}{text[text.index('<svg') + 4 :]}"
 
     @property
     def parts(self) -> list[tuple[Segment, int]]:
@@ -143,6 +199,29 @@ class RunLog:
     def events_of(self, *kinds: str) -> list[Event]:
         """Return the events of these kinds, in their order."""
         return [event for event in self.events if event.kind in kinds]
+
+
+_HEAD = "worker", "batch size", "time", "waiting"
+
+
+def _median(values: Floats) -> float:
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else np.nan
+
+
+def _seconds(seconds: float) -> str:
+    if np.isnan(seconds):
+        return "-"
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _printable(text: str) -> str:
+    """Return a text of a log without characters that a terminal or a browser would obey."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names if len(names) <= 8 else [*names[:7], f"and {len(names) - 7} more"])
 
 
 def _by_total(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from html import escape
 from typing import Any
 
 from evenstep.core import Plan
+from evenstep.core.plan import html_table, joined_sizes
 from evenstep.training.loop import Loop
 
 
@@ -14,6 +16,25 @@ class BalancerBase:
     """Exposes the loop of a balancer to its user."""
 
     _loop: Loop
+
+    def __repr__(self) -> str:
+        # A balancer may still wait for its model, and must not ask for it here.
+        loop = self.__dict__.get("_loop")
+        name = type(self).__name__
+        if loop is None:
+            return f"{name}(not bound to a model yet)"
+        plan = f"{joined_sizes(loop.plan.sizes)} of {loop.total}"
+        who = f"worker {loop.worker} of {loop.num_workers}"
+        return f"{name}({who}, iteration {loop.iteration}, batch sizes {plan})"
+
+    def _repr_html_(self) -> str:
+        """Return a table of the workers for notebooks."""
+        loop = self.__dict__.get("_loop")
+        if loop is None:
+            return f"<p>{escape(repr(self))}</p>"
+        sizes = zip(loop.workers, loop.plan.sizes.tolist(), strict=False)
+        rows = [(name, size, f"{size / loop.total:.1%}") for name, size in sizes]
+        return html_table(repr(self), ("worker", "batch size", "share"), rows)
 
     @property
     def worker(self) -> int:

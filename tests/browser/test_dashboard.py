@@ -185,7 +185,9 @@ def test_a_hostile_name_is_text(tmp_path, dashboard, open_page, screenshot):
 def test_a_token_is_asked_for_and_never_gets_into_an_address(live, dashboard, open_page, tmp_path):
     token = tmp_path / "token"
     token.write_text("correct-horse-battery")
-    page = open_page(dashboard(live.writer._file.name, "--token-file", token).url, ready=False)
+    page = open_page(
+        dashboard(live.writer._file.name, "--viewer-token-file", token).url, ready=False
+    )
     asked = page.get_by_label("This dashboard asks for a token")
     expect(asked).to_be_focused()
     asked.fill("wrong-horse")

@@ -49,7 +49,7 @@ def test_same_seed_gives_the_same_advice(figures, observed):
 
 
 def test_simulated_clusters_are_called_simulated(printed):
-    assert printed("--cluster", "A:4").startswith("Simulated:")
+    assert printed("A:4").startswith("Simulated:")
 
 
 def test_hostile_names_are_shown_as_they_can_be(printed, tmp_path):
@@ -70,13 +70,13 @@ def test_hostile_names_are_told_in_errors_as_they_can_be(refused, tmp_path):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        ((), "give one of RUNLOG, --cluster and --times, got none of them"),
-        (("x", "--cluster", "G"), "give one of RUNLOG, --cluster and --times, got 2 of them"),
-        (("--cluster", "G", "--batch-size", "8"), "--batch-size goes with --times"),
-        (("--cluster", "nope"), "cluster must be one of"),
-        (("--cluster", "A:4", "--workers-out", "4"), "from 0 to 3, got 4"),
-        (("--times", "t", "--batch-size", "8,x"), "must be a whole number >= 1, got 'x'"),
-        (("no-such-log",), "No such file"),
+        ((), "give either RUNLOG|CLUSTER or --times FILE, got neither"),
+        (("G", "--times", "t.csv"), "give either RUNLOG|CLUSTER or --times FILE, got both"),
+        (("G", "--batch-sizes", "8"), "--batch-sizes goes with --times"),
+        (("nope",), "A, B, G, P, S, M, identical, got 'nope', which is none of them"),
+        (("nope.toml",), "nope.toml: cannot be read: No such file"),
+        (("A:4", "--workers-out", "4"), "from 0 to 3, got 4"),
+        (("--times", "t", "--batch-sizes", "8,x"), "must be a whole number >= 1, got 'x'"),
     ],
 )
 def test_mistakes_are_named(refused, argv, message):

@@ -85,7 +85,7 @@ TIMES = {
 
 
 def test_times_are_those_worked_out_by_hand(medians, cluster):
-    argv = ("--cluster", cluster, "--workload", "none", "--schemes", ",".join(TIMES))
+    argv = (cluster, "--workload", "none", "--schemes", ",".join(TIMES))
     result = medians(*argv)
     assert list(result) == list(TIMES)
     for name, time in TIMES.items():
@@ -95,9 +95,7 @@ def test_times_are_those_worked_out_by_hand(medians, cluster):
 
 
 def test_backups_drop_a_gradient_each_and_asp_works_with_old_parameters(medians, cluster):
-    result = medians(
-        "--cluster", cluster, "--workload", "none", "--schemes", "asp,backup:like=fast"
-    )
+    result = medians(cluster, "--workload", "none", "--schemes", "asp,backup:like=fast")
     assert [result[name]["dropped"] for name in result] == [0, 0, 6]
     # Three gradients of the slow worker lack 2, 3 and 3 of the fast one's; each time, the one of
     # the fast worker that comes in at the same moment lacks the slow one's.
@@ -108,7 +106,7 @@ def test_flexrr_is_compared_with_bsp_that_processes_one_sample_at_a_time(figures
     text = HAND_WORKED.replace("speed = 30.0", "curve = { overhead = 0.9, per_sample = 0.1 }")
     cluster.write_text(text, encoding="utf-8")
     costless = "flexrr:monitoring=0,moving=0"
-    argv = ("--cluster", cluster, "--workload", "none", "--schemes", f"asp,{costless}")
+    argv = (cluster, "--workload", "none", "--schemes", f"asp,{costless}")
     result = by_scheme(figures(*argv))
     assert list(result) == ["bsp", "sequential-bsp", "asp", costless]
     for name, scheme in result.items():
@@ -157,7 +155,7 @@ def test_everything_in_json_is_documented():
 
 def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
     def run(seed):
-        return printed(*TRAINED, "--schemes", "asp,backup,lb-bsp", "--seed", seed, "--json")
+        return printed(*TRAINED, "--schemes", "asp,backup,lb-bsp", "--seeds", seed, "--json")
 
     assert run(3) == run(3)
     assert by_scheme(json.loads(run(3))) != by_scheme(json.loads(run(4)))
@@ -166,7 +164,7 @@ def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
 def test_seed_of_a_range_is_the_same_as_alone(figures):
     argv = (*TRAINED, "--schemes", "ssp")
     several, alone = (
-        by_scheme(figures(*argv, *seed)) for seed in (("--seeds", "2-3"), ("--seed", 3))
+        by_scheme(figures(*argv, *seed)) for seed in (("--seeds", "2-3"), ("--seeds", 3))
     )
     assert several["ssp"]["seeds"][1:] == alone["ssp"]["seeds"]
 
@@ -249,7 +247,7 @@ def test_gradients_are_computed_by_as_many_threads_as_were_asked_for(figures, cl
     before = torch.get_num_threads()
     try:
         for asked, used in [([], 1), (["--threads", "2"], 2)]:
-            figures("--cluster", cluster, "--schemes", "bsp", "--iterations", "1", *asked)
+            figures(cluster, "--schemes", "bsp", "--iterations", "1", *asked)
             assert torch.get_num_threads() == used
     finally:
         torch.set_num_threads(before)
@@ -281,7 +279,7 @@ def test_timing_only_runs_where_torch_is_not_installed(cluster):
         "from evenstep.cli.main import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )
-    argv = ["compare", "--cluster", str(cluster), "--workload", "none"]
+    argv = ["compare", str(cluster), "--workload", "none"]
     done = subprocess.run(
         [sys.executable, "-c", code, *argv],
         stdout=subprocess.PIPE,
@@ -297,7 +295,7 @@ def test_plot_is_a_picture(printed, cluster, tmp_path, trained):
     pytest.importorskip("matplotlib")
     path = tmp_path / "compare.png"
     argv = (*TRAINED, "--target", 0.999) if trained else ("--workload", "none")
-    out = printed("--cluster", cluster, *argv, "--seeds", "0-1", "--plot", path)
+    out = printed(cluster, *argv, "--seeds", "0-1", "--plot", path)
     assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert f"plot: {path}" in out
 
@@ -305,14 +303,14 @@ def test_plot_is_a_picture(printed, cluster, tmp_path, trained):
 def test_plot_names_schemes_and_says_what_its_times_are(printed, cluster, tmp_path):
     pytest.importorskip("matplotlib")
     path = tmp_path / "compare.svg"
-    printed("--cluster", cluster, "--workload", "none", "--schemes", "asp", "--plot", path)
+    printed(cluster, "--workload", "none", "--schemes", "asp", "--plot", path)
     drawn = path.read_text(encoding="utf-8")
     for text in ("asp", "bsp", "virtual time, simulated", "per-update time / BSP"):
         assert f"<!-- {text}" in drawn or text in drawn, text
 
 
 def test_run_on_a_terminal_is_shown_live(shown, cluster):
-    text = shown("--cluster", cluster, "--workload", "none", "--schemes", "asp")
+    text = shown(cluster, "--workload", "none", "--schemes", "asp")
     assert "asp, seed 0 (virtual time, simulated)" in text
     assert "2/2" in text
     assert "6/6" in text
@@ -323,7 +321,7 @@ def test_run_on_a_terminal_is_shown_live(shown, cluster):
 TIMING = ("--workload", "none")
 MISTAKES = {
     "cluster": (
-        ("--cluster", "X"),
+        ("X",),
         "cluster must be one of A, B, G, P, S, M, identical, or a cluster file, got 'X'",
     ),
     "workload": (

@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -26,8 +27,8 @@ def log(tmp_path):
     "words, problem",
     [
         (["nowhere.jsonl"], "a run log or a folder must be there"),
-        ([".", "--manager", "127.0.0.1:7412"], "--manager must come without"),
-        ([".", "--manager-ca", "ca.pem"], "must come with --manager"),
+        ([".", "--manager", "127.0.0.1:7411"], "--manager must come without"),
+        ([".", "--tls-ca", "ca.pem"], "--tls-ca goes with --manager"),
         ([".", "--tls-cert", "cert.pem"], "must be given together"),
         ([".", "--tls-cert", "no.pem", "--tls-key", "no.pem"], "a certificate and its key, got"),
         ([".", "--tls-cert", __file__, "--tls-key", __file__], "a certificate and its key, got"),
@@ -47,7 +48,7 @@ def test_what_is_wrong_is_said_in_one_line(capsys, words, problem):
 def test_a_token_that_no_header_can_carry_is_refused_and_not_told(capsys, tmp_path, token):
     path = tmp_path / "token"
     path.write_bytes(token)
-    words = ["--manager", "127.0.0.1:1", "--manager-token-file", str(path)]
+    words = ["--manager", "127.0.0.1:1", "--token-file", str(path)]
     assert main(["dashboard", *words]) == 2
     err = capsys.readouterr().err
     assert "a token must be" in err
@@ -58,17 +59,26 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_told(capsys, tmp_pa
 def test_a_token_for_a_far_manager_needs_tls(capsys, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    words = ["--manager", "node7:7412", "--manager-token-file", str(token)]
+    words = ["--manager", "node7:7411", "--token-file", str(token)]
     assert main(["dashboard", *words]) == 2
     err = capsys.readouterr().err
-    assert re.search(r": error: --manager-ca must be given", err)
+    assert re.search(r": error: --tls-ca must be given", err)
     assert TOKEN not in err
+
+
+def test_port_in_use_says_how_to_choose_another(capsys, log):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["dashboard", str(log), "--listen", address]) == 2
+    err = capsys.readouterr().err
+    assert f"cannot listen on {address}: Address already in use, perhaps by another dash" in err
+    assert "another port with --listen 127.0.0.1:PORT (0: any free one)" in err
 
 
 def test_it_serves_until_it_is_told_to_stop(log, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", "--token-file", str(token)]
+    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", "--viewer-token-file", str(token)]
     process = subprocess.Popen(
         [sys.executable, "-m", "evenstep", *words],
         stdout=subprocess.PIPE,

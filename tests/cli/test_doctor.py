@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from evenstep.cli import doctor_checks, doctor_training
+from evenstep.cli import doctor, doctor_checks
 from evenstep.cli.doctor_checks import MARKS, Finding
 from evenstep.cli.main import EXTRAS, main
 from evenstep.errors import EvenstepError
@@ -25,7 +25,7 @@ def without(monkeypatch):
         def look(name, *rest):
             return None if name in names else find_spec(name, *rest)
 
-        for module in (doctor_checks, doctor_training):
+        for module in (doctor_checks, doctor):
             monkeypatch.setattr(module, "find_spec", look)
 
     return hide
@@ -100,14 +100,14 @@ def test_findings_are_printed_with_what_to_do(capsys, without, monkeypatch):
 
 @pytest.mark.distributed
 def test_processes_that_hang_are_ended_and_told(monkeypatch):
-    found = doctor_training._trial(timeout=0.5)
+    found = doctor._trial(timeout=0.5)
     assert found.state == "broken"
     assert re.search(r"did not end .*\b0\.5 s", found.text)
 
 
 def test_torch_that_does_not_load_is_told(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    [found] = doctor_training._torch(timeout=10)
+    [found] = doctor._torch(timeout=10)
     assert found.state == "broken" and found.text.startswith("does not load")
 
 
@@ -118,15 +118,15 @@ def test_torch_that_does_not_load_is_told(monkeypatch):
 )  # fmt: skip
 def test_trial_is_judged_by_its_sizes_and_parameters(sizes, difference, state):
     outcome = {"total": 32, "batch_sizes": sizes, "largest_difference": difference}
-    assert doctor_training._judged(outcome, took=1.0).state == state
+    assert doctor._judged(outcome, took=1.0).state == state
 
 
 def test_gpus_without_nccl_are_told():
     device = {"name": "A100", "gib": 80.0}
     facts = {"backends": {"gloo": True, "nccl": False}, "devices": [device], "cuda": ""}
-    found = doctor_training._devices(facts)
+    found = doctor._devices(facts)
     assert found.state == "lacking" and "A100 (80 GiB), without nccl" in found.text
-    assert doctor_training._backends({"backends": {"gloo": False}}).state == "broken"
+    assert doctor._backends({"backends": {"gloo": False}}).state == "broken"
 
 
 def test_what_is_not_allowed_is_lacking_and_says_why(monkeypatch):

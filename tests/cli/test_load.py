@@ -30,7 +30,7 @@ def start(trace):
     started = []
 
     def start():
-        command = [sys.executable, "-m", "evenstep", "load", "--trace", trace, "--cores", CORE]
+        command = [sys.executable, "-m", "evenstep", "load", trace, "--cores", CORE]
         process = subprocess.Popen([*command, "--duration", "300"], stdout=subprocess.PIPE)
         started.append(process)
         assert process.stdout is not None
@@ -47,7 +47,7 @@ def start(trace):
 
 def test_a_replay_gets_what_it_wants_or_says_what_it_waited_for(trace, capsys):
     begun = time.perf_counter()
-    assert main(["load", "--trace", trace, "--cores", CORE, "--speedup", "10", "--json"]) == 0
+    assert main(["load", trace, "--cores", CORE, "--speedup", "10", "--json"]) == 0
     assert 3.9 < time.perf_counter() - begun < 60
     summary = json.loads(capsys.readouterr().out)
     assert summary["cores"] == [int(CORE)]
@@ -85,7 +85,7 @@ def test_its_processes_die_with_it(start):
 
 
 def test_all_is_said_beforehand(trace, capsys):
-    assert main(["load", "--trace", trace, "--cores", CORE, "--duration", "0.2"]) == 0
+    assert main(["load", trace, "--cores", CORE, "--duration", "0.2"]) == 0
     said = capsys.readouterr().out
     assert f"Load on cores {CORE} for 0.2 s: 1 levels of {trace}, 1 times as fast." in said
     assert "CPU: 20% to 20% of each core. Memory: 0% to 0%" in said
@@ -101,21 +101,21 @@ def test_all_is_said_beforehand(trace, capsys):
     ],
 )
 def test_wrong_arguments_are_refused(trace, capsys, arguments, message):
-    assert main(["load", "--trace", trace, *arguments]) == 2
+    assert main(["load", trace, *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--speedup", "0"], ["--memory-cap", "1.5"]])
 def test_wrong_numbers_are_refused(trace, capsys, arguments):
     with pytest.raises(SystemExit):
-        main(["load", "--trace", trace, *arguments])
+        main(["load", trace, *arguments])
     assert "must be a number > 0" in capsys.readouterr().err
 
 
 def test_a_bad_trace_is_told_with_its_place(tmp_path, capsys):
     path = tmp_path / "bad.csv"
     path.write_text("start,end,cpu,memory\n0,1,0.5,7\n")
-    assert main(["load", "--trace", str(path)]) == 2
+    assert main(["load", str(path)]) == 2
     assert re.search(
         rf"{re.escape(str(path))}:2: memory .*0\.\.1, got 7$", capsys.readouterr().err, re.M
     )

@@ -128,10 +128,10 @@ def test_verify_says_what_is_wrong_and_fails(partition, folder):
 
 
 def test_migrate_moves_what_the_dry_run_said(partition, folder):
-    said = partition("migrate", folder, "--sizes", "1,2", "--dry-run")
+    said = partition("migrate", folder, "--batch-sizes", "1,2", "--dry-run")
     assert said == (0, "worker-0 to worker-1: 2 samples, planned\n2 samples would move\n")
     assert partition("verify", folder)[0] == 0
-    done = partition("migrate", folder, "--sizes", "1,2", "--compact")
+    done = partition("migrate", folder, "--batch-sizes", "1,2", "--compact")
     assert done == (0, "worker-0 to worker-1: 2 samples, done\n2 samples moved\n")
     _, shown = partition("show", folder, "--json")
     assert [one["classes"] for one in shown] == [
@@ -140,13 +140,13 @@ def test_migrate_moves_what_the_dry_run_said(partition, folder):
     ]
     assert [(one["bytes"], one["blocks"]) for one in shown] == [(4 * 36, 1), (8 * 36, 1)]
     assert partition("verify", folder)[0] == 0
-    assert partition("migrate", folder, "--sizes", "1,2") == (0, "0 samples moved\n")
+    assert partition("migrate", folder, "--batch-sizes", "1,2") == (0, "0 samples moved\n")
 
 
 def test_a_migration_that_does_not_fit_fails_and_changes_nothing(partition, archive, tmp_path):
     folder = tmp_path / "tight"
     partition("create", folder, "--workers", 2, "--npz", archive, "--quota", 216)
-    code, result = partition("migrate", folder, "--sizes", "1,3", "--json")
+    code, result = partition("migrate", folder, "--batch-sizes", "1,3", "--json")
     assert (code, result["sizes"]) == (1, {"worker-0": 6, "worker-1": 6})
     (one,) = result["hand_overs"]
     assert one["outcome"] == "failed"
@@ -163,8 +163,8 @@ def test_a_migration_that_does_not_fit_fails_and_changes_nothing(partition, arch
         (["create", "NEW", "--workers", 2, "--npz", "FILE", "--label", "z"], "x, y, got 'z'"),
         (["create", "NEW", "--workers", 2, "--npy", "FILE"], "must be an .npy file of numbers"),
         (["show", "NEW"], "a partition must have an index.npz, found none"),
-        (["migrate", "DATA", "--sizes", "1,2,3"], "sizes must be 2 batch sizes"),
-        (["migrate", "DATA", "--sizes", "1,2", "--minimum", "7"], "add up to 14, more than"),
+        (["migrate", "DATA", "--batch-sizes", "1,2,3"], "sizes must be 2 batch sizes"),
+        (["migrate", "DATA", "--batch-sizes", "1,2", "--minimum", "7"], "add up to 14, more than"),
     ],
 )
 def test_mistakes_are_told_in_one_line(partition, folder, archive, tmp_path, argv, wrong):
@@ -193,7 +193,7 @@ def test_lost_partition_is_told_from_what_others_have(partition, folder):
     assert (code, printed) == (0, {"hand_overs": [], "sizes": {"worker-0": 6}})
     code, printed = partition("migrate", folder)
     assert code == 2
-    assert re.findall(r"--\w+", printed)[-3:] == ["--sizes", "--leaving", "--lost"]
+    assert re.findall(r"--[\w-]+", printed)[-3:] == ["--batch-sizes", "--leaving", "--lost"]
 
 
 def test_agent_has_a_limit_of_bandwidth_unless_told_otherwise():

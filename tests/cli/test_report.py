@@ -15,6 +15,7 @@ from evenstep.insight.report.words import sentences
 from evenstep.insight.retrospect import look_back
 from evenstep.runlog import Event, Record
 from tests.runlog.examples import header, row, text_of
+from tests.terminal import shown_on_terminal
 
 HOSTILE = ("</title><script>alert(1)</script>", '"><img src=x onerror=alert(2)>\u202e')
 
@@ -166,10 +167,10 @@ def test_plain_run_is_told_what_balancing_would_save(log):
 
 
 def test_picture_is_written_where_it_is_wanted(printed, log, tmp_path, capsys):
-    said = printed(log(slow_then_balanced()), "--png", tmp_path / "run.png")
-    assert said.splitlines()[-1] == f"picture: {tmp_path / 'run.png'}"
+    said = printed(log(slow_then_balanced()), "--plot", tmp_path / "run.png")
+    assert said.splitlines()[-1] == f"plot: {tmp_path / 'run.png'}"
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["report", str(log(slow_then_balanced())), "--png", "run.gif"]) == 2
+    assert main(["report", str(log(slow_then_balanced())), "--plot", "run.gif"]) == 2
     assert "must be a .png or .svg file" in capsys.readouterr().err
 
 
@@ -250,3 +251,17 @@ def test_a_run_that_was_at_the_optimum_all_along_is_when_one_worker_is_left(prin
     figures = json.loads(printed(path, "--json"))
     assert figures["after"]["iteration_time"] == figures["plain_estimate"] == 0.32
     assert figures["above_optimum"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_sentences_and_tables_fit_the_terminal(log, columns, printed, tmp_path):
+    path = log(slow_then_balanced())
+    for command in (["report", path, "-o", tmp_path / "r.html"], ["advise", path]):
+        text = shown_on_terminal("evenstep", *command, columns=columns)
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text).replace("\r", "")
+        wide = [line for line in plain.splitlines() if len(line) > columns]
+        assert [line for line in wide if not line.startswith("report: ")] == []
+        # The same words as without a terminal, where no sentence is folded.
+        sentences = printed(path, "-o", tmp_path / "r.html").splitlines()
+        if command[0] == "report":
+            assert plain.split() == " ".join(sentences).split()

@@ -94,7 +94,7 @@ def test_single_iteration_has_figures_too(figures, scenario):
 
 def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
     def run(seed):
-        return printed("S", "--workers", 4, "--iterations", 30, "--json", "--seed", seed)
+        return printed("S", "--workers", 4, "--iterations", 30, "--json", "--seeds", seed)
 
     assert run(3) == run(3)
     assert json.loads(run(3))["medians"] != json.loads(run(4))["medians"]
@@ -102,7 +102,7 @@ def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
 
 def test_seed_of_a_range_is_the_same_as_alone(figures):
     run = ("S", "--workers", 4, "--iterations", 30)
-    assert figures(*run, "--seeds", "2-4")["seeds"][1:2] == figures(*run, "--seed", 3)["seeds"]
+    assert figures(*run, "--seeds", "2-4")["seeds"][1:2] == figures(*run, "--seeds", 3)["seeds"]
 
 
 def test_delay_makes_plans_take_effect_late(figures):
@@ -136,7 +136,7 @@ def test_every_predictor_runs(figures, predictor):
 
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda file: file.stem)
 def test_example_clusters_run(figures, file):
-    (seed,) = figures("--cluster", file, "--iterations", 15)["seeds"]
+    (seed,) = figures(file, "--iterations", 15)["seeds"]
     assert seed["time_over_bsp"] < 1
     assert len(seed["final_sizes"]) > 4
 
@@ -197,13 +197,9 @@ def test_run_on_a_terminal_is_shown_live(shown):
 
 
 MISTAKES = {
-    "neither": (
+    "no cluster": (
         (),
-        "give either a scenario (A, B, G, P, S, M, identical) or --cluster FILE, got neither",
-    ),
-    "both": (
-        ("G", "--cluster", "c.toml"),
-        "give either a scenario (A, B, G, P, S, M, identical) or --cluster FILE, got both",
+        "give a cluster: one of A, B, G, P, S, M, identical, or a cluster file; got none",
     ),
     "scenario": (
         ("X",),
@@ -251,21 +247,16 @@ MISTAKES = {
         "argument --workers: must be a whole number >= 1, got '0'",
     ),
     "workers of a file": (
-        ("--cluster", "c.toml", "--workers", "4"),
-        "--workers goes with a scenario; a cluster file has its own workers",
+        ("c.toml", "--workers", "4"),
+        "a number of workers goes with a scenario; c.toml has its own workers",
     ),
     "no iterations": (
         ("G", "--iterations", "0"),
         "argument --iterations: must be a whole number >= 1, got '0'",
     ),
-    "seed": (("G", "--seed", "-1"), "argument --seed: must be a whole number >= 0, got '-1'"),
     "seeds": (("G", "--seeds", "0..7"), "seeds must be like 0-7 or 1,4,9, got '0..7'"),
     "no seeds": (("G", "--seeds", ""), "seeds must be like 0-7 or 1,4,9, got ''"),
     "falling seeds": (("G", "--seeds", "7-0"), "seeds must rise, got '7-0'"),
-    "seed and seeds": (
-        ("G", "--seed", "1", "--seeds", "0-7"),
-        "argument --seeds: not allowed with argument --seed",
-    ),
     "delay": (("G", "--delay", "-1"), "argument --delay: must be a whole number >= 0, got '-1'"),
     "limits": (
         ("G", "--policy", "even+limited:maximum=10"),
@@ -315,17 +306,17 @@ speed = 60.0
 def test_mistake_in_a_cluster_file_is_told_with_its_place(refused, tmp_path, right, wrong, line):
     path = tmp_path / "cluster.toml"
     path.write_text(CLUSTER.replace(right, wrong), encoding="utf-8")
-    assert f"{path}:{line}: " in refused("--cluster", path)
+    assert f"{path}:{line}: " in refused(path)
 
 
 def test_cluster_file_of_the_mistakes_is_good_without_them(figures, tmp_path):
     path = tmp_path / "cluster.toml"
     path.write_text(CLUSTER, encoding="utf-8")
-    (seed,) = figures("--cluster", path, "--iterations", 3)["seeds"]
+    (seed,) = figures(path, "--iterations", 3)["seeds"]
     assert seed["final_sizes"] == [32]
 
 
 def test_cluster_file_that_is_not_there_is_told(refused, tmp_path):
     path = tmp_path / "cluster.toml"
-    message = refused("--cluster", path)
+    message = refused(path)
     assert message.startswith(f"{path}: ") and message.endswith(f": {os.strerror(errno.ENOENT)}")

@@ -44,3 +44,17 @@ def test_a_decision_says_nothing_that_it_was_not_told():
 
 def test_advice_is_to_remove_a_worker():
     assert Advice(3, 0.5) == Advice(worker=3, predicted_time=0.5, kind="remove")
+
+
+def test_a_plan_is_shown_in_one_line():
+    plan = Plan(3, 40, np.array([89, 21, 12, 6]), "faster <now>")
+    assert repr(plan) == "Plan(3 from iteration 40: 89/21/12/6 of 128, faster <now>)"
+    assert repr(Plan(0, 0, np.arange(1000))).count("/") == 12
+
+
+def test_a_plan_is_a_table_in_a_notebook():
+    shown = Plan(3, 40, np.array([24, 8]), "faster <now>")._repr_html_()
+    assert "faster &lt;now&gt;)</p><table>" in shown
+    assert "<td>0</td><td>24</td><td>75.0%</td>" in shown
+    many = Plan(0, 0, np.arange(1000))._repr_html_()
+    assert many.count("<tr>") == 33 and many.endswith("<p>and 968 more</p>")

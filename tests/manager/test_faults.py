@@ -2,6 +2,7 @@
 
 import random
 import re
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 
 from evenstep.core.held_plans import Held
-from evenstep.errors import Refused, Unplanned
+from evenstep.errors import ManagerUnreachable, Refused, Unplanned
+from evenstep.manager.access import format_address
+from evenstep.manager.connection import ServiceConnection, Where
 from tests.manager.managers import PATIENCE, boundary, refused, running, said, together, until
 
 EMA = {"policy": "proportional", "predictor": "ema"}
@@ -428,4 +431,17 @@ def test_two_managers_cannot_share_their_state(tmp_path):
 
 
 def test_manager_cannot_listen_where_another_does(manager):
-    assert "cannot listen on 127.0.0.1" in refused("--listen", manager.address)
+    message = refused("--listen", manager.address)
+    assert f"cannot listen on {manager.address}: Address already in use" in message
+    assert "`evenstep manager status`" in message
+    assert "another port with --listen 127.0.0.1:PORT" in message
+
+
+def test_manager_that_does_not_run_says_how_to_start_one():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = format_address(*listening.getsockname())
+    with pytest.raises(ManagerUnreachable) as raised:
+        ServiceConnection(Where(address), timeout=10.0)
+    assert str(raised.value) == (
+        f"the manager at {address}: Connection refused; start one with `evenstep manager`"
+    )

@@ -9,7 +9,9 @@ import urllib.parse
 
 import pytest
 
+from evenstep.errors import ManagerUnreachable
 from evenstep.manager import http_server
+from evenstep.manager.connection import ServiceConnection, Where
 from tests.manager.managers import PATIENCE, refused, running, until
 from tests.manager.test_access import TOKEN, make_certificate
 
@@ -135,7 +137,15 @@ def test_address_that_others_can_reach_needs_token_and_tls_here_too(tmp_path):
 
 def test_taken_address_is_an_error_where_it_was_asked_for(manager, tmp_path):
     taken = urllib.parse.urlsplit(manager.url).netloc
-    assert f"cannot listen on {taken}" in refused("--listen", "127.0.0.1:0", "--http", taken)
+    message = refused("--listen", "127.0.0.1:0", "--http", taken)
+    assert f"cannot listen on {taken}: Address already in use" in message
+    assert "another port with --http 127.0.0.1:PORT" in message
+
+
+def test_remote_calls_to_the_http_port_are_answered_with_the_address_they_need(manager):
+    where = Where(urllib.parse.urlsplit(manager.url).netloc)
+    with pytest.raises(ManagerUnreachable, match="speaks HTTP; the address of --listen"):
+        ServiceConnection(where, timeout=10.0)
 
 
 def test_taken_default_address_is_a_warning(manager, tmp_path):

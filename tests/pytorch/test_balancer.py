@@ -506,3 +506,9 @@ def still():
 
 def test_nothing_runs_in_the_background_where_nobody_needs_it(workers):
     assert workers.run(still) == [[], []]
+
+
+def test_a_balancer_that_waits_for_its_model_can_be_shown():
+    balancer = Balancer(total=8)
+    assert repr(balancer) == "Balancer(not bound to a model yet)"
+    assert balancer._repr_html_() == "<p>Balancer(not bound to a model yet)</p>"

@@ -118,13 +118,17 @@ def test_interrupted_experiment_goes_on_where_it_was(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "skipped", "failed"),
     [
-        (Skipped("no rights"), "no rights"),
-        (ModuleNotFoundError("No module", name="statsmodels.api"), "statsmodels is not installed"),
+        (Skipped("no rights"), "no rights", ""),
+        (
+            ModuleNotFoundError("No module", name="torch.nn"),
+            "",
+            "torch is not installed; pip install 'evenstep[demo,manager,arima]'",
+        ),
     ],
 )
-def test_what_cannot_be_made_is_skipped_with_the_reason_and_tried_anew(tmp_path, error, reason):
+def test_what_cannot_be_made_has_its_reason_and_is_tried_again(tmp_path, error, skipped, failed):
     errors = [error]
 
     def action(settings, progress):
@@ -133,8 +137,9 @@ def test_what_cannot_be_made_is_skipped_with_the_reason_and_tried_anew(tmp_path,
         return make_result()
 
     experiment = make_experiment(action)
-    assert reason in run(experiment, Settings(), tmp_path, quiet).result.skipped
-    assert run(experiment, Settings(), tmp_path, quiet).result.skipped == ""
+    result = run(experiment, Settings(), tmp_path, quiet).result
+    assert (result.skipped, result.failed) == (skipped, failed)
+    assert not run(experiment, Settings(), tmp_path, quiet).result.is_empty
 
 
 def test_mistake_of_ours_is_no_reason_to_skip(tmp_path):

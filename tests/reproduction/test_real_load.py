@@ -157,11 +157,11 @@ def test_one_core_is_a_reason(monkeypatch):
     assert (found.tables, found.claims, found.differences) == ((), (), [reason])
 
 
-def test_missing_package_is_a_reason(monkeypatch):
+def test_missing_package_is_an_error(monkeypatch):
     monkeypatch.setattr(real_load_run, "find_spec", lambda name: None if name == "psutil" else name)
-    assert for_real(Settings(quick=True), quiet).differences == [
-        "Not for real: psutil is not installed."
-    ]
+    with pytest.raises(ModuleNotFoundError) as missing:
+        for_real(Settings(quick=True), quiet)
+    assert missing.value.name == "psutil"
 
 
 def test_workers_that_do_not_start_are_a_reason(monkeypatch):

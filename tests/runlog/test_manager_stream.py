@@ -89,11 +89,73 @@ def test_a_redirection_does_not_get_the_token():
         assert stream.problem == f"the manager on 127.0.0.1:{port} answers 302 Found"
 
 
-def test_manager_that_is_not_there_is_an_error_for_who_connects_at_once():
+def test_manager_that_is_not_there_is_an_error_that_says_how_to_start_one():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = listening.getsockname()
-    with pytest.raises(ManagerUnreachable, match=f"127.0.0.1:{address[1]} cannot be reached"):
+    with pytest.raises(ManagerUnreachable) as raised:
         ManagerStream(address).connect()
+    assert str(raised.value) == (
+        f"the manager on 127.0.0.1:{address[1]} cannot be reached: Connection refused; "
+        "start one with `evenstep manager`"
+    )
+
+
+def test_address_of_the_manager_leads_to_its_events(tmp_path):
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    with running("--token-file", token, log=tmp_path / "log") as manager:
+        stream = ManagerStream(parse_address(manager.address), TOKEN)
+        stream.connect()
+        assert stream.problem is None
+        stream.close()
+        with pytest.raises(ManagerUnreachable, match="answers 401"):
+            ManagerStream(parse_address(manager.address), "wrong-wrong-wrong-wrong").connect()
+
+
+def test_manager_without_events_says_so(tmp_path):
+    with (
+        running("--http", "off", log=tmp_path / "log") as manager,
+        pytest.raises(ManagerUnreachable, match=r"answers 421 .* are off \(--http\)"),
+    ):
+        ManagerStream(parse_address(manager.address)).connect()
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "x", "9" * 5000])
+def test_port_that_is_none_is_not_asked(port):
+    answer = f"HTTP/1.1 421 Misdirected Request\r\nEvenstep-HTTP-Port: {port}\r\n\r\n".encode()
+    with answering(answer) as (first, asked):
+        with pytest.raises(ManagerUnreachable, match="answers 421"):
+            ManagerStream(("127.0.0.1", first)).connect()
+        assert len(asked) == 1
+
+
+def test_port_of_events_that_is_closed_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        closed = listening.getsockname()[1]
+    head = f"HTTP/1.1 421 Misdirected Request\r\nEvenstep-HTTP-Port: {closed}\r\n\r\n"
+    with answering(head.encode()) as (port, asked):
+        with pytest.raises(ManagerUnreachable, match=f"refused on port {closed}.* --http"):
+            ManagerStream(("127.0.0.1", port)).connect()
+        assert len(asked) == 1
+
+
+def test_ports_that_lead_to_each_other_end():
+    answer = b"HTTP/1.1 421 Misdirected Request\r\nEvenstep-HTTP-Port: %d\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def work():
+            for _ in range(2):
+                line, _ = listening.accept()
+                with line:
+                    line.recv(4096)
+                    line.sendall(answer % listening.getsockname()[1])
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        with pytest.raises(ManagerUnreachable, match="answers 421"):
+            ManagerStream(listening.getsockname()).connect()
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 def test_manager_that_wants_a_token_refuses_others(tmp_path):

@@ -15,6 +15,7 @@ from evenstep.insight.advice.observations import observations_of
 from evenstep.insight.report.figures import figures_of
 from evenstep.insight.retrospect import look_back
 from evenstep.runlog import read
+from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.collective import Alone, gather_values, require_agreement
 from evenstep.training.epochs import Epochs
 from evenstep.training.iteration import Iteration, Pass
@@ -567,3 +568,13 @@ def test_checkpoint_holds_its_total():
         assert together(3, partial(work, total=total)) == [(40, [24, 11, 5])] * 3
     with pytest.raises(StateFileError, match="total must be that of the checkpoint, 40, got 50"):
         together(3, partial(work, total=50))
+
+
+def test_a_balancer_shows_its_worker_and_the_batch_sizes():
+    balancer = BalancerBase()
+    assert repr(balancer) == "BalancerBase(not bound to a model yet)"
+    assert balancer._repr_html_() == f"<p>{balancer!r}</p>"
+    name = "<b>"
+    balancer._loop = make_loop(Alone(), 8, framework="threads", summary=False, name=name)
+    assert repr(balancer) == "BalancerBase(worker 0 of 1, iteration 0, batch sizes 8 of 8)"
+    assert "<td>&lt;b&gt;</td><td>8</td><td>100.0%</td>" in balancer._repr_html_()

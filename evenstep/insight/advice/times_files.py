@@ -7,13 +7,13 @@ import gzip
 import math
 import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
 import numpy as np
 
-from evenstep.core import Floats
+from evenstep.core import Bools, Floats
 from evenstep.errors import DataFileError, InvalidSetting
 from evenstep.insight.advice.kineto import observations_of_traces
 from evenstep.insight.advice.observations import Observations, given_sizes
@@ -67,6 +67,9 @@ def observations_of_table(
 ) -> Observations:
     """Read a table; columns are in any order, others are ignored, batch_size may be missing.
 
+    Of several rows of a worker in an iteration, the last counts. Rows may be missing. The remarks
+    have the numbers of both.
+
     >>> text = "worker,iteration,batch_size,seconds\\n" + "".join(
     ...     f"{worker},{k},8,0.{worker}\\n" for k in range(3) for worker in (1, 2)
     ... )
@@ -99,15 +102,28 @@ def _observations(name: str, text: str, batch_sizes: Sequence[int] | None) -> Ob
     sizes, times = np.full((2, len(iterations), len(workers)), np.nan)
     for worker, iteration, size, seconds in cells:
         at = row_of[iteration], column[worker]
-        if not np.isnan(times[at]):
-            raise DataFileError(
-                f"{name}: a worker must have one row per iteration, "
-                f"got two of worker {worker!r} in iteration {iteration}"
-            )
         sizes[at], times[at] = size, seconds
+    missing_rows = np.isnan(times)
+    remarks = tuple(_remarks(len(cells) - int((~missing_rows).sum()), missing_rows))
     if batch_sizes is not None:
         sizes[:] = given_sizes(batch_sizes, len(workers), name)
-    return Observations(workers, np.nan_to_num(sizes), times, _total(name, sizes))
+    total = _total(name, sizes)
+    # The time of a missing row is unknown: with a size of 0, the worker would count as idle.
+    sizes = np.where(np.isnan(sizes), np.nanmedian(sizes, axis=0), sizes)
+    return Observations(workers, sizes, times, total, remarks=remarks)
+
+
+def _remarks(num_dropped: int, missing: Bools) -> Iterator[str]:
+    if num_dropped:
+        yield (
+            f"Dropped {num_dropped} duplicate row{'s' if num_dropped > 1 else ''}: of several rows "
+            "of a worker in one iteration, the last counts."
+        )
+    if missing.any():
+        yield (
+            f"{missing.sum()} of {missing.size} rows are missing: the times of these workers in "
+            "these iterations count as unknown."
+        )
 
 
 def _total(name: str, sizes: Floats) -> int:

@@ -39,8 +39,7 @@ def lines_to_change(total: int) -> str:
         (
             "+ from evenstep.pytorch import Balancer",
             "  model = DDP(net)",
-            "- loader = data.DataLoader(train, batch_size=..., "
-            "sampler=data.DistributedSampler(train))",
+            "- loader = DataLoader(train, batch_size=..., sampler=DistributedSampler(train))",
             f"+ balancer = Balancer(model, total={total})",
             "+ loader = balancer.loader(train)",
         )

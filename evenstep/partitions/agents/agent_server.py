@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.errors import InvalidSetting
 from evenstep.manager.access import (
+    cannot_listen,
     check_exposure,
     client_context,
     format_address,
@@ -138,8 +139,8 @@ async def _listen(
             ssl_handshake_timeout=10.0 if access.tls else None,
         )
     except OSError as error:
-        host, port = access.listen
-        raise EvenstepError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        holder = "the agent of another partition"
+        raise cannot_listen(access.listen, error, "--listen", holder) from error
     ready(format_address(*listening.sockets[0].getsockname()[:2]))
     await stop.wait()
     listening.close()

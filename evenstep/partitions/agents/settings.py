@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from evenstep.core.short_form import require_positive, require_whole
 
-DEFAULT_PORT = 7413
+DEFAULT_PORT = 7414
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 BANDWIDTH = 5e6
 """Bytes of rows a second, each way, by default: an agent then takes some 3 % of a core."""

@@ -61,7 +61,9 @@ def types() -> Any:
     return load_types(Path(__file__).with_name("agent.thrift"))
 
 
-AGENT = Callee("agent", "PartitionAgent", VERSION, types, wire.parse_message)
+AGENT = Callee(
+    "agent", "PartitionAgent", VERSION, types, wire.parse_message, "evenstep partition serve"
+)
 
 
 def pack_samples(samples: Sequence[int] | Any) -> bytes:

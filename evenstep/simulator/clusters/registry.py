@@ -67,6 +67,16 @@ def make_cluster(
     return load_cluster(spec, seed, iterations, noisy)
 
 
+def is_cluster(spec: str) -> bool:
+    """Whether a text is the short form of a cluster, or the name of a cluster file.
+
+    >>> is_cluster("A:4"), is_cluster("my-cluster.toml"), is_cluster("run.jsonl")
+    (True, True, False)
+    """
+    name, colon, _ = spec.partition(":")
+    return name in CLUSTERS or (name in SCENARIOS and not colon) or spec.endswith(".toml")
+
+
 def _papers(
     name: str, settings: str, num_workers: int | None, model: str | None
 ) -> ClusterA | ClusterB:

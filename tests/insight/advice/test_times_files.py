@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evenstep.errors import DataFileError, InvalidSetting
-from evenstep.insight.advice import read_times
+from evenstep.insight.advice import advise, read_times
 
 TABLE = "worker,iteration,batch_size,seconds\n" + "".join(
     f"{worker},{k},{size},{seconds}\n"
@@ -73,6 +73,27 @@ def test_columns_may_come_in_any_order_with_others_between_and_rows_missing(writ
     seen = read_times([write("\n".join(lines))])
     assert seen.workers == ["1", "2"] and seen.total == 16
     assert np.isnan(seen.times[0, 1]) and seen.times[1:, 1].tolist() == [0.2] * 4
+
+
+def test_duplicate_rows_are_dropped_and_counted(write):
+    seen = read_times([write(TABLE + "a,3,8,0.7\nb,0,16,0.4\n")])
+    assert seen.times.tolist() == [[0.1, 0.4]] * 3 + [[0.7, 0.4]]
+    assert seen.remarks == (
+        "Dropped 2 duplicate rows: of several rows of a worker in one iteration, the last counts.",
+    )
+
+
+def test_missing_rows_are_unknown_times_and_no_idle_workers(write):
+    lines = [f"{w},{k},{8 * w},0.{w}" for k in range(40) for w in (1, 2) if k % 9 or w == 1]
+    text = "\n".join(["worker,iteration,batch_size,seconds", *lines])
+    seen = read_times([write(text)])
+    assert seen.sizes.tolist() == [[8, 16]] * 40
+    assert np.isnan(seen.times[::9, 1]).all() and np.isnan(seen.times).sum() == 5
+    assert seen.total == 24
+    assert [remark.split(":")[0] for remark in seen.remarks] == ["5 of 80 rows are missing"]
+    # Warnings are errors: the advice computes with the known times alone.
+    advice = advise(seen)
+    assert advice.plain.value == pytest.approx(0.15)
 
 
 def test_table_without_sizes_takes_them_from_the_user(write):
@@ -153,7 +174,6 @@ def test_one_straggler_report_is_enough_and_unlisted_ranks_are_told(write):
         ("a,9,x,1", "batch_size must be a number >= 0, got 'x'"),
         ("a,9", "batch_size must be a number >= 0, got None"),
         (",9,8,1", "worker must be a name, got ''"),
-        ("a,3,8,1", "one row per iteration, got two of worker 'a' in iteration 3"),
     ],
 )
 def test_mistakes_in_a_table_are_named_with_their_place(write, line, message):

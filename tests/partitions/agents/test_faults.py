@@ -69,7 +69,7 @@ def test_command_line_plans_moves_and_says_what_happened(tmp_path):
     folders = three_partitions(tmp_path)
     with serving(folders) as agents:
         addresses = ",".join(agent.address for agent in agents)
-        words = ["partition", "migrate", "--agents", addresses, "--sizes", "1,2,3"]
+        words = ["partition", "migrate", "--agents", addresses, "--batch-sizes", "1,2,3"]
         dry = Command(*words, "--dry-run", log=tmp_path / "log")
         assert dry.line() == "w0 to w2: 10 samples, planned"
         assert (dry.line(), dry.wait()) == ("10 samples would move", 0)
@@ -87,7 +87,7 @@ def test_quota_refuses_and_everything_stays_as_it_was(tmp_path):
     with serving(folders[:2]) as agents, serving(folders[2:], "--quota", 25 * row) as small:
         before = [Partition.open(folder).samples.tolist() for folder in folders]
         addresses = ",".join(agent.address for agent in agents + small)
-        words = ["partition", "migrate", "--agents", addresses, "--sizes", "1,2,3"]
+        words = ["partition", "migrate", "--agents", addresses, "--batch-sizes", "1,2,3"]
         command = Command(*words, log=tmp_path / "log")
         said = command.line()
         assert "w0 to w2: 10 samples, failed: w2 refused:" in said and "must fit the quota" in said

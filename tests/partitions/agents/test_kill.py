@@ -59,7 +59,7 @@ def test_what_a_killed_manager_began_is_finished_by_the_next(tmp_path, kind, mom
     folders = three_partitions(tmp_path)
     with serving(folders) as agents:
         addresses = ",".join(agent.address for agent in agents)
-        words = ["partition", "migrate", "--agents", addresses, "--sizes", "10,20,30"]
+        words = ["partition", "migrate", "--agents", addresses, "--batch-sizes", "10,20,30"]
         words += ["--chunk-size", "3"]
         killed = Command(*words, log=tmp_path / "log", prepare=CrashOfManager(kind, moment))
         assert killed.wait() == -signal.SIGKILL

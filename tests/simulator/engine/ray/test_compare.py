@@ -28,7 +28,7 @@ def compared(local_ray, tmp_path, capsys):
 
     def run(*argv):
         how = ("--workload", "softmax:dtype=float64", "--iterations", "4", "--evaluate-every", "2")
-        code = main(["compare", "--cluster", str(path), *how, *argv, "--json"])
+        code = main(["compare", str(path), *how, *argv, "--json"])
         out, err = capsys.readouterr()
         assert (code, err) == (0, "")
         result = json.loads(out)
