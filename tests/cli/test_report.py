@@ -1,9 +1,10 @@
 """``evenstep report``: what it says, what the page holds, and what it does with damaged logs."""
 
-import base64
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -88,10 +89,9 @@ def test_page_holds_the_same_words_and_every_worker(printed, log, tmp_path):
 def test_page_needs_nothing_else_and_runs_nothing(printed, log, tmp_path):
     printed(log(slow_then_balanced()))
     page = Page(tmp_path / "run.html")
-    assert not {"script", "link", "iframe"} & {tag for tag, _ in page.tags}
-    images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == 3
-    assert all((i["src"] or "").startswith("data:image/svg+xml;base64,") for i in images)
+    tags = [tag for tag, _ in page.tags]
+    assert not {"script", "link", "iframe", "img", "image"} & set(tags)
+    assert tags.count("svg") == 3
     outside = [value for _, values in page.tags for value in values.values() if value]
     assert not any(re.match(r"(https?:)?//", value) for value in outside)
 
@@ -109,8 +109,11 @@ def test_what_comes_from_a_log_is_escaped(printed, log, tmp_path):
 def drawn(path):
     """The words in the pictures of a page, by their titles."""
     text = path.read_text(encoding="utf-8")
-    found = re.findall(r"<h2>([^<]*)</h2><img[^>]*base64,([^\"]+)", text)
-    return {title: base64.b64decode(data).decode() for title, data in found}
+    found = re.findall(r"<h2>([^<]*)</h2><figure[^>]*>(<svg.*?</svg>)", text, re.DOTALL)
+    return {
+        unescape(title): [each.text for each in ElementTree.fromstring(svg).iter("text")]
+        for title, svg in found
+    }
 
 
 def test_pictures_show_estimates_lanes_speeds_and_usage(printed, log, tmp_path):
@@ -121,14 +124,64 @@ def test_pictures_show_estimates_lanes_speeds_and_usage(printed, log, tmp_path):
     ]  # fmt: skip
     printed(log(text_of(header(), *rows)))
     pictures = drawn(tmp_path / "run.html")
-    assert list(pictures) == ["The run", "The last iterations", "Speeds, CPU and memory"]
-    assert "<!-- optimum, about -->" in pictures["The run"]
-    assert "<!-- plain BSP, about -->" in pictures["The run"]
-    lanes = pictures["The last iterations"]
-    assert all(f"<!-- {words} -->" in lanes for words in ("w0", "w1", "waiting", "19"))
-    usage = pictures["Speeds, CPU and memory"]
-    assert "<!-- Available CPU -->" in usage and "<!-- Free memory -->" in usage
-    assert "Device memory" not in usage
+    assert list(pictures) == [
+        "An iteration took 300 ms; waiting was 33.3% of the workers' time",
+        "The last 8 iterations: w1 finished last in 8 of them",
+        "Speeds, CPU and memory",
+    ]
+    run, lanes, usage = pictures.values()
+    assert {"this run", "optimum, about", "plain BSP, about", "straggler: w1"} <= set(run)
+    assert {"w0", "w1", "waiting", "the last to finish", "19"} <= set(lanes)
+    assert {"Available CPU (fraction)", "Free memory (fraction)"} <= set(usage)
+    assert not any("Device memory" in text for text in usage)
+
+
+def test_nothing_is_drawn_of_what_is_not_known(printed, log, tmp_path):
+    rows = [row(k, [16, 16], [np.nan, np.nan]) for k in range(5)]
+    printed(log(text_of(header(), *rows)))
+    ((title, texts),) = drawn(tmp_path / "run.html").items()
+    assert title == "No iteration has a known time"
+    assert "Batch sizes (samples)" in texts
+    assert not any("time" in text or text == "this run" for text in texts)
+
+
+def test_equal_logs_give_equal_pages(printed, log, tmp_path):
+    pages = []
+    for name in ("a.jsonl", "b.jsonl"):
+        printed(log(slow_then_balanced(), name))
+        pages.append((tmp_path / name).with_suffix(".html").read_text(encoding="utf-8"))
+    assert pages[0] == pages[1]
+
+
+def test_colours_of_the_pictures_are_those_of_the_page(printed, log, tmp_path):
+    printed(log(slow_then_balanced(workers=("#1c1c1c", 'x="#0b6bb8"'))))
+    text = (tmp_path / "run.html").read_text(encoding="utf-8")
+    styles = re.findall(r'<(?:path|text|use|g) [^>]*style="([^"]*)"', text)
+    assert {"var(--ink)", "var(--wait)", "var(--series-1)"} <= set(
+        re.findall(r"var\(--[\w-]+\)", " ".join(styles))
+    )
+    assert not any(re.search("#[0-9a-f]{6}", style) for style in styles)
+    # A name that looks like a colour stays a name.
+    run, *_ = drawn(tmp_path / "run.html").values()
+    assert {"#1c1c1c", 'straggler: x="#0b6bb8"'} <= set(run)
+
+
+def test_names_within_a_page_are_used_once(printed, log, tmp_path):
+    printed(log(slow_then_balanced()))
+    page = Page(tmp_path / "run.html")
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    used = re.findall(r'(?:url\(|href=")#([\w-]+)', (tmp_path / "run.html").read_text("utf-8"))
+    assert len(ids) == len(set(ids)) and set(used) == set(ids)
+
+
+@pytest.mark.parametrize("num_workers", [4, 200])
+def test_page_stays_small(printed, log, tmp_path, num_workers):
+    rng = np.random.default_rng(0)
+    names = tuple(f"w{i}" for i in range(num_workers))
+    times = rng.uniform(0.1, 0.2, (3000, num_workers))
+    rows = [row(k, [4] * num_workers, times[k]) for k in range(3000)]
+    printed(log(text_of(header(workers=names, total=4 * num_workers), *rows)))
+    assert (tmp_path / "run.html").stat().st_size < 1_000_000
 
 
 def test_events_are_listed_and_plans_do_not_crowd_others_out(printed, log, tmp_path):
@@ -178,9 +231,9 @@ def test_many_workers_have_some_lanes_and_a_word_on_the_others(printed, log, tmp
     times = 0.1 + 0.001 * np.arange(40)
     rows = [row(k, [4] * 40, times) for k in range(12)]
     printed(log(text_of(header(workers=names, total=160), *rows)))
-    lanes = drawn(tmp_path / "run.html")["The last iterations"]
-    assert "the slowest and fastest 24 of 40 workers" in lanes
-    assert "<!-- w39 -->" in lanes and "<!-- w0 -->" in lanes and "<!-- w20 -->" not in lanes
+    lanes = drawn(tmp_path / "run.html")["The last 8 iterations: w39 finished last in 8 of them"]
+    assert any(text.endswith("the slowest and fastest 24 of 40 workers") for text in lanes)
+    assert "w39" in lanes and "w0" in lanes and "w20" not in lanes
 
 
 def test_json_has_the_figures_and_writes_no_page(printed, log, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 from evenstep.core import Floats, Ints
 from evenstep.errors import InvalidSetting
 from evenstep.insight.thinning import group_means, group_medians, group_size, mean, median
-from evenstep.runlog.iteration_row import share_waited, waiting_of
+from evenstep.runlog.iteration_row import waiting_of
 from evenstep.runlog.run_log import RunLog
 
 FEW = 8
@@ -51,7 +51,10 @@ class Numbers:
     """`s` or `ms`."""
 
     @classmethod
-    def of(cls, run_log: RunLog, series: Mapping[str, Floats]) -> Numbers:
+    def of(
+        cls, run_log: RunLog, series: Mapping[str, Floats], straggler: str | None = None
+    ) -> Numbers:
+        """Take the numbers of a run log; the `straggler` is labelled, if it is known."""
         if run_log.num_iterations == 0:
             raise InvalidSetting("a plot needs at least 1 iteration, got a run log with none")
         iteration_times = run_log.iteration_times
@@ -65,18 +68,13 @@ class Numbers:
             waiting=scale * waiting_of(run_log.matrix("waiting"), times),
             iteration_times=scale * iteration_times,
             series={readable(label): scale * values for label, values in series.items()},
-            lanes=_lanes(run_log),
+            lanes=_lanes(run_log, straggler),
             unit=unit,
         )
 
     @property
     def num_workers(self) -> int:
         return int(self.sizes.shape[1])
-
-    @property
-    def waiting_share(self) -> float:
-        """The fraction of the workers' time that was spent waiting; 0 where unknown."""
-        return float(np.nan_to_num(share_waited(self.waiting, self.times)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,15 +137,20 @@ def readable(name: str, length: int = 24) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def _lanes(run_log: RunLog) -> tuple[Lane, ...]:
+def _lanes(run_log: RunLog, straggler: str | None) -> tuple[Lane, ...]:
     workers = run_log.workers
     if len(workers) <= FEW:
-        return tuple(Lane(i, readable(name)) for i, name in enumerate(workers))
+        return tuple(
+            Lane(i, f"straggler: {readable(name)}" if name == straggler else readable(name))
+            for i, name in enumerate(workers)
+        )
     speeds = median(run_log.matrix("speeds"), axis=0)
     if np.isnan(speeds).all():
         return ()
-    straggler, leader = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
+    slowest, leader = int(np.nanargmin(speeds)), int(np.nanargmax(speeds))
+    if straggler in workers:
+        slowest = list(workers).index(straggler)
     return (
-        Lane(straggler, f"straggler: {readable(workers[straggler])}"),
+        Lane(slowest, f"straggler: {readable(workers[slowest])}"),
         Lane(leader, f"leader: {readable(workers[leader])}"),
     )
