@@ -16,7 +16,7 @@ _STYLE = """
 th, td { overflow-wrap: normal; white-space: normal; padding: .3rem .5rem }
 th { vertical-align: bottom } td:first-child { min-width: 7rem }
 td.paper, th.paper { color: var(--pale); font-style: italic }
-h3 { font-size: 1rem; margin: 1.25rem 0 .25rem } li.no { color: var(--late) }
+h3 { font-size: 1rem; margin: 1.25rem 0 .25rem } li.no { color: var(--warn) }
 section { border-top: 2px solid var(--rule); margin-top: 2rem }
 """
 

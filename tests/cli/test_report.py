@@ -11,6 +11,7 @@ import pytest
 
 from evenstep import runlog
 from evenstep.cli.main import main
+from evenstep.insight.plots.palette import LIGHT
 from evenstep.insight.report.figures import figures_of
 from evenstep.insight.report.words import sentences
 from evenstep.insight.retrospect import look_back
@@ -154,16 +155,20 @@ def test_equal_logs_give_equal_pages(printed, log, tmp_path):
 
 
 def test_colours_of_the_pictures_are_those_of_the_page(printed, log, tmp_path):
-    printed(log(slow_then_balanced(workers=("#1c1c1c", 'x="#0b6bb8"'))))
-    text = (tmp_path / "run.html").read_text(encoding="utf-8")
-    styles = re.findall(r'<(?:path|text|use|g) [^>]*style="([^"]*)"', text)
-    assert {"var(--ink)", "var(--wait)", "var(--series-1)"} <= set(
-        re.findall(r"var\(--[\w-]+\)", " ".join(styles))
+    printed(log(slow_then_balanced(workers=("#17202a", 'x="#0072b2"'))))
+    page = Page(tmp_path / "run.html")
+    looks = " ".join(
+        value or ""
+        for _, attributes in page.tags
+        for name, value in attributes.items()
+        if name in ("style", "fill", "stroke")
     )
-    assert not any(re.search("#[0-9a-f]{6}", style) for style in styles)
+    assert not re.search("#[0-9a-f]{6}", looks)
+    used = set(re.findall(r"var\(--([\w-]+)\)", looks))
+    assert {"ink", "run", "warn", "wait", "series-0", "series-1"} <= used <= set(LIGHT.roles)
     # A name that looks like a colour stays a name.
     run, *_ = drawn(tmp_path / "run.html").values()
-    assert {"#1c1c1c", 'straggler: x="#0b6bb8"'} <= set(run)
+    assert {"#17202a", 'straggler: x="#0072b2"'} <= set(run)
 
 
 def test_names_within_a_page_are_used_once(printed, log, tmp_path):

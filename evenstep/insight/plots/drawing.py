@@ -40,6 +40,7 @@ _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "grid.color": LIGHT.grid,
     "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
     "legend.frameon": False,
     "legend.fontsize": 8,
     # Text stays text: it can be searched, and takes the font of a page.

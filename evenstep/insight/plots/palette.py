@@ -1,7 +1,8 @@
 """The palette: the colours of all pictures and pages, for a light and a dark background.
 
-Within a figure a colour has one meaning. The colours stay distinct with deuteranopia and protanopia
-(`tests/insight/plots/test_palette.py`); plain BSP, the optimum, work and late are the dashboard's.
+A colour has one meaning, in plots as on the dashboard: Okabe and Ito's blue is the run, their purple
+plain BSP, their green the optimum, and vermillion a warning. All stay distinct from their neighbours
+with deuteranopia and protanopia (`tests/insight/plots/test_palette.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ class Palette:
 
     back: str
     ink: str
-    """Text, and the run itself."""
+    """Text."""
     pale: str
     """Less important text."""
     rule: str
@@ -23,10 +24,14 @@ class Palette:
     grid: str
     tile: str
     """Background of a tile on a page."""
-    work: str
-    """Batch processing times; the middle of many workers."""
-    late: str
+    mark: str
+    """Hatching of waiting."""
+    run: str
+    """The run itself, and work in a timeline."""
+    warn: str
     """The last worker to finish; the straggler among many workers."""
+    workers: str
+    """The middle of many workers."""
     leader: str
     """The leader among many workers."""
     wait: str
@@ -52,19 +57,19 @@ class Palette:
 
 
 LIGHT = Palette(
-    back="#ffffff", ink="#1c1c1c", pale="#5f6368", rule="#8a8f94", grid="#e6e8ea", tile="#f3f5f7",
-    work="#0b6bb8", late="#d9730d", leader="#30a8c0", wait="#ccd3da",
-    plain="#b3261e", optimum="#1a7f4b",
+    back="#ffffff", ink="#17202a", pale="#5b6875", rule="#8b98a5", grid="#e8edf1", tile="#f4f6f8",
+    mark="#a9b4bf", run="#0072b2", warn="#d55e00", workers="#7f8b97", leader="#4b1d6b",
+    wait="#dbe1e7", plain="#cc79a7", optimum="#009e73",
     series=(
-        "#1058a8", "#b06000", "#00a088", "#801060", "#c88800", "#30a0c0", "#b060d8", "#78a050",
+        "#8068f8", "#78a000", "#b03800", "#0098e8", "#b808a0", "#989048", "#386838", "#904070",
     ),
 )  # fmt: skip
 
 DARK = Palette(
-    back="#161819", ink="#e8e8e8", pale="#a5abb0", rule="#7b8187", grid="#2b2f32", tile="#23272a",
-    work="#4aa3e8", late="#f29b46", leader="#60d0f0", wait="#3d4953",
-    plain="#ff8a80", optimum="#4cc38a",
+    back="#182027", ink="#e6ebf0", pale="#9aa8b5", rule="#6c7a87", grid="#232d35", tile="#222c34",
+    mark="#55636f", run="#56b4e9", warn="#d55e00", workers="#8d9aa6", leader="#f0e442",
+    wait="#2c3741", plain="#cc79a7", optimum="#009e73",
     series=(
-        "#0878f8", "#f0a020", "#189088", "#c060b8", "#b87018", "#50c8e8", "#b890f8", "#609050",
+        "#4870f8", "#a0d060", "#d84808", "#10a0f8", "#d828b0", "#e8c830", "#58b060", "#f8a8c0",
     ),
 )  # fmt: skip

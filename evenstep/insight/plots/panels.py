@@ -22,7 +22,9 @@ from evenstep.runlog.event import Event
 from evenstep.runlog.run_log import RunLog
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 OWN = "this run"
 
@@ -32,6 +34,11 @@ _SPACING = 12.0
 """Distance between two labels, in points."""
 
 _DASHED, _DOTTED, _MIXED = (0, (5, 2.5)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5))
+
+WAITING: dict[str, Any] = {
+    "facecolor": LIGHT.wait, "edgecolor": LIGHT.mark, "hatch": "/////", "lw": 0.0,
+}  # fmt: skip
+"""The looks of waiting in all pictures."""
 
 Style = str | tuple[float, Sequence[float]]
 
@@ -46,6 +53,7 @@ class End:
     style: Style = "-"
     area: float = 0.0
     """Opacity of an area; 0 for a line."""
+    hatch: bool = False
 
 
 def draw_sizes(axes: Axes, numbers: Numbers, picture: Picture) -> list[End]:
@@ -56,11 +64,11 @@ def draw_sizes(axes: Axes, numbers: Numbers, picture: Picture) -> list[End]:
 def draw_times(axes: Axes, numbers: Numbers, picture: Picture) -> list[End]:
     worked = running_mean(picture.worked, picture.window)
     finished = worked + running_mean(picture.waited, picture.window)
-    axes.fill_between(picture.at, worked, finished, color=LIGHT.wait, lw=0)
+    axes.fill_between(picture.at, worked, finished, **WAITING)
     draw_workers(axes, numbers, picture, picture.times, picture.window)
     if not (finished > worked).any():
         return []
-    return [End("waiting, mean worker", _last(finished), LIGHT.wait, area=1.0)]
+    return [End("waiting, mean worker", _last(finished), LIGHT.wait, area=1.0, hatch=True)]
 
 
 def draw_iteration_times(axes: Axes, numbers: Numbers, picture: Picture) -> list[End]:
@@ -79,7 +87,7 @@ def draw_iteration_times(axes: Axes, numbers: Numbers, picture: Picture) -> list
 def _looks(label: str) -> tuple[str, Style]:
     """Return colour and style of a series of iteration times."""
     if label == OWN:
-        return LIGHT.ink, "-"
+        return LIGHT.run, "-"
     if label.startswith("plain BSP"):
         return LIGHT.plain, _DASHED
     if label.startswith(("optimum", "oracle")):
@@ -103,20 +111,20 @@ def draw_workers(
 
 def lane_colours(numbers: Numbers) -> Sequence[str]:
     """Return the colours of the workers with a line: their own, or those of their roles."""
-    colours = LIGHT.series if numbers.num_workers <= FEW else (LIGHT.late, LIGHT.leader)
+    colours = LIGHT.series if numbers.num_workers <= FEW else (LIGHT.warn, LIGHT.leader)
     return colours[: len(numbers.lanes)]
 
 
 def _draw_bands(axes: Axes, at: Floats, matrix: Floats, window: int, steps: bool) -> list[End]:
     low, lower, middle, upper, high = (running_median(band, window) for band in quantiles(matrix))
     step: Literal["post"] | None = "post" if steps else None
-    axes.fill_between(at, low, high, color=LIGHT.work, alpha=0.2, lw=0, step=step)
-    axes.fill_between(at, lower, upper, color=LIGHT.work, alpha=0.3, lw=0, step=step)
-    axes.plot(at, middle, color=LIGHT.work, lw=1.2, ds=_steps(steps))
+    axes.fill_between(at, low, high, color=LIGHT.workers, alpha=0.2, lw=0, step=step)
+    axes.fill_between(at, lower, upper, color=LIGHT.workers, alpha=0.3, lw=0, step=step)
+    axes.plot(at, middle, color=LIGHT.workers, lw=1.2, ds=_steps(steps))
     return [
-        End("5-95 % of workers", _last(high), LIGHT.work, area=0.2),
-        End("25-75 %", _last(upper), LIGHT.work, area=0.44),
-        End(f"median of {matrix.shape[1]}", _last(middle), LIGHT.work),
+        End("5-95 % of workers", _last(high), LIGHT.workers, area=0.2),
+        End("25-75 %", _last(upper), LIGHT.workers, area=0.44),
+        End(f"median of {matrix.shape[1]}", _last(middle), LIGHT.workers),
     ]
 
 
@@ -140,24 +148,34 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
     low, high = axes.get_ylim()
     known = sorted((end for end in ends if np.isfinite(end.value)), key=lambda end: end.value)
     ends_at = [height * min(1.0, max(0.0, (end.value - low) / (high - low))) for end in known]
-    right = left + width
-    style: dict[str, Any] = {"transform": points(figure), "clip_on": False, "figure": figure}
-    from matplotlib.lines import Line2D
+    places = spread(ends_at, _SPACING, height)
+    for end, at, place in zip(known, ends_at, places, strict=True):
+        _draw_end(figure, end, left + width + 2, bottom + at, bottom + place)
 
-    for end, at, place in zip(known, ends_at, spread(ends_at, _SPACING, height), strict=True):
-        y, begin = bottom + place, right + 12
-        thick = {"lw": 7.0, "alpha": end.area} if end.area else {"lw": 1.6, "ls": end.style}
-        lead = Line2D([right + 2, begin - 1], [bottom + at, y], color=LIGHT.rule, lw=0.5, **style)
-        swatch = Line2D(
-            [begin, begin + 14], [y, y], color=end.colour, solid_capstyle="butt", **thick, **style
-        )
-        for line in (lead, swatch):
-            line.set_marker("None")
-            figure.add_artist(line)
-        figure.text(
-            begin + 18, y, readable(end.label, 22), va="center_baseline", fontsize=8.5,
-            transform=style["transform"],
+
+def _draw_end(figure: Figure, end: End, right: float, y: float, label_y: float) -> None:
+    """Draw a thin line from an end to its label, a sample of its looks, and the label."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Rectangle
+
+    begin, width, in_points = right + 10, 14, points(figure)
+    style: dict[str, Any] = {"transform": in_points, "figure": figure}
+    lead = Line2D([right, begin - 1], [y, label_y], color=LIGHT.rule, lw=0.5, marker="", **style)
+    looks = {"color": end.colour, "alpha": end.area, "lw": 0}
+    sample: Artist = Rectangle(
+        (begin, label_y - 3.5), width, 7, **(WAITING if end.hatch else looks), **style
+    )
+    if not end.area:
+        sample = Line2D(
+            [begin, begin + width], [label_y] * 2, color=end.colour, ls=end.style, lw=1.6,
+            marker="", **style,
         )  # fmt: skip
+    figure.add_artist(lead)
+    figure.add_artist(sample)
+    figure.text(
+        begin + width + 4, label_y, readable(end.label, 22), va="center_baseline", fontsize=8.5,
+        transform=in_points,
+    )  # fmt: skip
 
 
 def spread(places: Sequence[float], spacing: float, end: float) -> list[float]:

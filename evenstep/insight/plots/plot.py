@@ -253,7 +253,7 @@ def _details(run_log: RunLog) -> str:
 _PANEL = 110.0
 
 PANELS = {
-    "speeds": "Speeds (samples/s): solid as they were, dashed as predicted",
+    "speeds": "Speeds (samples/s)",
     "cpu": "Available CPU (fraction)",
     "memory": "Free memory (fraction)",
     "device_memory": "Device memory in use, at its peak (fraction)",
@@ -280,9 +280,11 @@ def draw_usage(run_log: RunLog, target: Target, straggler: str | None = None) ->
         for (axes,), name in zip(grid, known, strict=True):
             values = group_medians(run_log.matrix(name), picture.every)
             ends = panels.draw_workers(axes, numbers, picture, values, picture.window)
-            if name == "speeds":
+            title = PANELS[name]
+            if name == "speeds" and np.isfinite(run_log.matrix("predicted_speeds")).any():
                 _draw_predicted(axes, run_log, numbers, picture)
-            axes.set_title(PANELS[name], pad=7)
+                title += ": solid as they were, dashed as predicted"
+            axes.set_title(title, pad=7)
             _start_at_zero(axes)
             panels.label_ends(axes, ends)
         _draw_iterations(grid[-1, 0], numbers, picture)

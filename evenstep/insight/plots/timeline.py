@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evenstep.core import Floats, Ints
 from evenstep.insight.plots.drawing import Target, drawing, figure_of, new_figure, points, save
 from evenstep.insight.plots.palette import LIGHT
+from evenstep.insight.plots.panels import WAITING
 from evenstep.insight.plots.plot_data import readable
 from evenstep.runlog.iteration_row import waiting_of
 from evenstep.runlog.run_log import RunLog, Segment
@@ -23,7 +24,11 @@ LANES = 24
 _WIDTH, _LANE = 680.0, 17.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 130.0, 12.0, 36.0, 36.0
 """Margins of the picture, in points."""
-_LABELS = {"work": "processing a batch", "late": "the last to finish", "wait": "waiting"}
+_LOOKS: dict[str, dict[str, Any]] = {
+    "work": {"color": LIGHT.run, "lw": 0, "label": "processing a batch"},
+    "last": {"color": LIGHT.warn, "lw": 0, "label": "the last to finish"},
+    "wait": {**WAITING, "label": "waiting"},
+}
 
 
 def has_timeline(run_log: RunLog) -> bool:
@@ -70,19 +75,19 @@ def _draw(axes: Axes, segment: Segment, rows: Ints, lanes: Ints) -> None:
     starts = _starts(segment, rows)
     whole = float(starts[-1] - starts[0] + segment.iteration_times[rows[-1]])
     scale, unit = (1e3, "ms") if whole < 1 else (1.0, "s")
-    spans: dict[str, list[tuple[float, float, float]]] = {"work": [], "late": [], "wait": []}
+    spans: dict[str, list[tuple[float, float, float]]] = {name: [] for name in _LOOKS}
     for lane, worker in enumerate(lanes.tolist()):
         worked = scale * np.nan_to_num(np.maximum(times[:, worker], 0.0))
         waited = scale * np.nan_to_num(np.maximum(waiting[:, worker], 0.0))
         for i, start in enumerate((scale * starts).tolist()):
             is_late = last[i] == worker and len(segment.workers) > 1
-            spans["late" if is_late else "work"].append((lane, start, worked[i]))
+            spans["last" if is_late else "work"].append((lane, start, worked[i]))
             spans["wait"].append((lane, start + worked[i], waited[i]))
-    for name, label in _LABELS.items():
+    for name, looks in _LOOKS.items():
         shown = [span for span in spans[name] if span[2] > 0]
         if shown:
             at, begin, length = zip(*shown, strict=True)
-            axes.barh(at, length, 0.76, begin, color=LIGHT.roles[name], lw=0, label=label)
+            axes.barh(at, length, 0.76, begin, **looks)
     for start, k in zip((scale * starts).tolist(), segment.iterations[rows].tolist(), strict=True):
         axes.axvline(start, color=LIGHT.rule, lw=0.8)
         axes.annotate(str(k), (start, 1.0), (2, 3), xycoords=axes.get_xaxis_transform(),

@@ -17,7 +17,7 @@ _STYLE = (
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--back);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
-.source { color: var(--work); font-weight: 600; margin: 0 }
+.source { color: var(--run); font-weight: 600; margin: 0 }
 .pale { color: var(--pale); font-size: .875rem; margin: 0 }
 .tiles { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1.25rem 0 }
 .tile { background: var(--tile); border-radius: .5rem; padding: .6rem .8rem; flex: 1 1 9rem;
@@ -59,16 +59,16 @@ def inlined(svg: bytes, words: str) -> str:
     """Return an SVG picture of ours as a part of a page; `words` describe it.
 
     Its colours become the variables of the page, so that they are right on a dark page, too, and
-    its text takes the font of the page. Names of definitions get a prefix, as they must differ
-    from those of other pictures.
+    its text takes the font of the page. Names of definitions begin with the initials of the
+    words, as they must differ from those of other pictures.
     """
     root = ElementTree.fromstring(svg)
-    prefix = re.sub(r"\W+", "-", words.lower())
+    prefix = "".join(word[0] for word in re.findall(r"\w+", words.lower())) + "-"
     for parent in list(root.iter()):
         for child in [child for child in parent if _local(child.tag) in ("metadata", "style")]:
             parent.remove(child)
         parent.tag = _local(parent.tag)
-        parent.attrib = _attributes(parent.attrib, f"{prefix}-")
+        parent.attrib = _attributes(parent.attrib, prefix)
     for name in ("width", "height", "version"):
         root.attrib.pop(name, None)
     root.attrib |= {"role": "img", "aria-label": words}
@@ -77,6 +77,8 @@ def inlined(svg: bytes, words: str) -> str:
 
 
 _VARIABLES = {colour: f"var(--{name})" for name, colour in LIGHT.roles.items()}
+_DEFINED = "[pmh](?=[0-9a-f]{10})"
+"""How the names of definitions begin: clip paths, markers and hatches."""
 
 
 def _local(name: str) -> str:
@@ -86,19 +88,23 @@ def _local(name: str) -> str:
 
 def _attributes(given: dict[str, str], prefix: str) -> dict[str, str]:
     """Return the attributes of an element as they are on a page."""
-    result = {}
-    for long_name, value in given.items():
-        name = _local(long_name)
-        if name == "id":
-            # Only definitions are referred to: clip paths (p...) and markers (m...).
-            if not re.fullmatch(r"[pm][0-9a-f]{10}", value):
-                continue
-            value = prefix + value
-        elif name == "style":
-            value = re.sub("#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), value)
-            value = re.sub(r"font-family:[^;]*(; )?", "", value)
-        elif name != "aria-label":
-            value = re.sub(r"-?\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", value)
-        value = re.sub(r"^#(?=[pm])|(?<=url\(#)", lambda found: found[0] + prefix, value)
-        result[name] = value
-    return result
+    named = {_local(name): value for name, value in given.items()}
+    colours = [f"{name}: {named.pop(name)}" for name in ("fill", "stroke") if name in named]
+    style = "; ".join(filter(None, [named.pop("style", ""), *colours]))
+    if not re.match(_DEFINED, named.get("id", "")):
+        named.pop("id", None)
+    short = {
+        name: re.sub(r"-?\d+\.\d{2,}", lambda number: f"{float(number[0]):.1f}", value)
+        for name, value in named.items()
+    }
+    if style:
+        style = re.sub("font-family:[^;]*(; )?", "", style)
+        short["style"] = re.sub(
+            "#[0-9a-f]{6}", lambda found: _VARIABLES.get(found[0], found[0]), style
+        )
+    if "id" in short:
+        short["id"] = prefix + short["id"]
+    return {
+        name: re.sub(rf"((?:^|url\()#)(?={_DEFINED})", rf"\g<1>{prefix}", value)
+        for name, value in short.items()
+    }
