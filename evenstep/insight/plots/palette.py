@@ -1,8 +1,8 @@
 """The palette: the colours of all pictures and pages, for a light and a dark background.
 
-A colour has one meaning, in plots as on the dashboard: Okabe and Ito's blue is the run, their purple
-plain BSP, their green the optimum, and vermillion a warning. All stay distinct from their neighbours
-with deuteranopia and protanopia (`tests/insight/plots/test_palette.py`).
+A colour has one meaning, in plots as on the dashboard: of Okabe and Ito's colours, blue is the run,
+purple plain BSP, green the optimum, and vermillion a warning. Colours of a panel stay distinct with
+deuteranopia and protanopia (`tests/insight/plots/test_palette.py`).
 """
 
 from __future__ import annotations

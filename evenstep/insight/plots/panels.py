@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evenstep.core import Floats
 from evenstep.insight.plots.drawing import figure_of, frame_of, points
 from evenstep.insight.plots.palette import LIGHT
 from evenstep.insight.plots.plot_data import FEW, Numbers, Picture, readable
-from evenstep.insight.thinning import quantiles, running_mean, running_median
-from evenstep.runlog.event import Event
-from evenstep.runlog.run_log import RunLog
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -40,6 +37,8 @@ WAITING: dict[str, Any] = {
 }  # fmt: skip
 """The looks of waiting in all pictures."""
 
+Values = NDArray[np.float64]
+
 Style = str | tuple[float, Sequence[float]]
 
 
@@ -57,15 +56,14 @@ class End:
 
 
 def draw_sizes(axes: Axes, numbers: Numbers, picture: Picture) -> list[End]:
-    steps = picture.every == 1
-    return draw_workers(axes, numbers, picture, picture.sizes, window=1, steps=steps)
+    exact = replace(picture, window=1)
+    return draw_workers(axes, numbers, exact, picture.sizes, steps=picture.every == 1)
 
 
 def draw_times(axes: Axes, numbers: Numbers, picture: Picture) -> list[End]:
-    worked = running_mean(picture.worked, picture.window)
-    finished = worked + running_mean(picture.waited, picture.window)
+    worked, finished = picture.worked, picture.worked + picture.waited
     axes.fill_between(picture.at, worked, finished, **WAITING)
-    draw_workers(axes, numbers, picture, picture.times, picture.window)
+    draw_workers(axes, numbers, picture, picture.times)
     if not (finished > worked).any():
         return []
     return [End("waiting, mean worker", _last(finished), LIGHT.wait, area=1.0, hatch=True)]
@@ -78,7 +76,7 @@ def draw_iteration_times(axes: Axes, numbers: Numbers, picture: Picture) -> list
         colour, style = _looks(label)
         if picture.window > 1:
             axes.plot(picture.at, times, color=colour, lw=0.6, alpha=0.25)
-        smooth = running_median(times, picture.window)
+        smooth = picture.smooth(times)
         axes.plot(picture.at, smooth, color=colour, ls=style, lw=1.8 if label == OWN else 1.4)
         ends.append(End(label, _last(smooth), colour, style))
     return ends
@@ -96,14 +94,14 @@ def _looks(label: str) -> tuple[str, Style]:
 
 
 def draw_workers(
-    axes: Axes, numbers: Numbers, picture: Picture, matrix: Floats, window: int, steps: bool = False
+    axes: Axes, numbers: Numbers, picture: Picture, matrix: Values, steps: bool = False
 ) -> list[End]:
     """Draw a quantity of the workers: a line each if they are few, otherwise bands."""
     ends = []
     if numbers.num_workers > FEW:
-        ends = _draw_bands(axes, picture.at, matrix, window, steps)
+        ends = _draw_bands(axes, picture, matrix, steps)
     for lane, colour in zip(numbers.lanes, lane_colours(numbers), strict=True):
-        line = running_median(matrix[:, lane.column], window)
+        line = picture.smooth(matrix[:, lane.column])
         axes.plot(picture.at, line, color=colour, lw=1.4, ds=_steps(steps))
         ends.append(End(lane.label, _last(line), colour))
     return ends
@@ -115,8 +113,8 @@ def lane_colours(numbers: Numbers) -> Sequence[str]:
     return colours[: len(numbers.lanes)]
 
 
-def _draw_bands(axes: Axes, at: Floats, matrix: Floats, window: int, steps: bool) -> list[End]:
-    low, lower, middle, upper, high = (running_median(band, window) for band in quantiles(matrix))
+def _draw_bands(axes: Axes, picture: Picture, matrix: Values, steps: bool) -> list[End]:
+    at, (low, lower, middle, upper, high) = picture.at, picture.bands(matrix)
     step: Literal["post"] | None = "post" if steps else None
     axes.fill_between(at, low, high, color=LIGHT.workers, alpha=0.2, lw=0, step=step)
     axes.fill_between(at, lower, upper, color=LIGHT.workers, alpha=0.3, lw=0, step=step)
@@ -132,7 +130,7 @@ def _steps(steps: bool) -> Literal["default", "steps-post"]:
     return "steps-post" if steps else "default"
 
 
-def _last(values: Floats) -> float:
+def _last(values: Values) -> float:
     """Return the last known value, NaN if there is none."""
     known = values[np.isfinite(values)]
     return float(known[-1]) if len(known) else np.nan
@@ -202,7 +200,9 @@ LINE = 10.0
 """Height of a line of labels, in points."""
 
 
-def draw_marks(column: Sequence[Axes], run_log: RunLog, width: float, beyond: float) -> int:
+def draw_marks(
+    column: Sequence[Axes], events: Mapping[int, str], width: float, beyond: float
+) -> int:
     """Draw the events into the panels of a column, `width` points wide, and label them above.
 
     Labels may be `beyond` points outside of the column, on the right. Returns how many lines the
@@ -210,42 +210,12 @@ def draw_marks(column: Sequence[Axes], run_log: RunLog, width: float, beyond: fl
     """
     top = column[0]
     first, last = top.get_xlim()
-    labels = {k: label for k, label in _labels(run_log).items() if first <= k <= last}
+    labels = {k: label for k, label in events.items() if first <= k <= last}
     for axes in column:
         for iteration in labels:
             axes.axvline(iteration, color=LIGHT.rule, lw=0.8, ls=(0, (4, 3)), zorder=1.5)
     point = (last - first) / width
     return _draw_labels(top, labels, point, last + point * beyond)
-
-
-def describe(event: Event) -> str:
-    """Return an event in a few words, or an empty string if it gets no label.
-
-    >>> describe(Event("limit", 7, worker="w3", cap=64))
-    'w3 at most 64'
-    """
-    worker = readable(event.worker or "", 16)
-    words = {
-        "phase": event.phase,
-        "advice": f"advice: {event.advice} {worker}",
-        "join": f"{worker} joins",
-        "leave": f"{worker} leaves",
-        "limit": f"{worker} at most {event.cap}",
-        "note": event.text,
-    }
-    return readable(words.get(event.kind) or "", 32)
-
-
-def _labels(run_log: RunLog) -> dict[int, str]:
-    """Return the labels by iteration; several events of an iteration share one label."""
-    events: dict[int, list[str]] = {}
-    for event in run_log.events:
-        if words := describe(event):
-            events.setdefault(event.iteration, []).append(words)
-    return {
-        iteration: words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more"
-        for iteration, words in sorted(events.items())
-    }
 
 
 def _draw_labels(axes: Axes, labels: Mapping[int, str], point: float, end: float) -> int:

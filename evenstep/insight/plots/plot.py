@@ -23,9 +23,16 @@ from evenstep.insight.plots.drawing import (
     new_figure,
     save,
 )  # fmt: skip
-from evenstep.insight.plots.plot_data import BEGINNING, LONG, Numbers, Picture, readable
+from evenstep.insight.plots.plot_data import (
+    BEGINNING,
+    LONG,
+    Numbers,
+    Picture,
+    event_labels,
+    readable,
+)  # fmt: skip
 from evenstep.insight.report.words import duration
-from evenstep.insight.thinning import group_medians, median, running_median
+from evenstep.insight.thinning import group_medians, median
 from evenstep.runlog.iteration_row import share_waited, waiting_of
 from evenstep.runlog.run_log import RunLog
 
@@ -172,12 +179,12 @@ def _figure(run_log: RunLog, numbers: Numbers, answer: Answer, title_height: flo
     widths = _widths(len(pictures))
     figure = new_figure(WIDTH, WIDTH)
     grid = figure.subplots(len(draws), len(pictures), sharex="col", sharey="row", squeeze=False)
-    label_rows, ends = 0, []
+    events, label_rows, ends = event_labels(run_log), 0, []
     for column, picture, width in zip(grid.T, pictures, widths, strict=True):
         ends = [draw(axes, numbers, picture) for draw, axes in zip(draws, column, strict=True)]
         _draw_iterations(column[-1], numbers, picture)
         beyond = panels.LABELS if picture is pictures[-1] else 0.0
-        label_rows = max(label_rows, panels.draw_marks(column, run_log, width, beyond))
+        label_rows = max(label_rows, panels.draw_marks(column, events, width, beyond))
     _lay_out(figure, grid, heights, widths, title_height + panels.LINE * label_rows)
     above = [panels.LINE * label_rows, 0.0, 0.0]
     for row, title, labels, room in zip(grid, titles, ends, above, strict=False):
@@ -279,7 +286,7 @@ def draw_usage(run_log: RunLog, target: Target, straggler: str | None = None) ->
         _lay_out(figure, grid, heights, widths, above=0.0)
         for (axes,), name in zip(grid, known, strict=True):
             values = group_medians(run_log.matrix(name), picture.every)
-            ends = panels.draw_workers(axes, numbers, picture, values, picture.window)
+            ends = panels.draw_workers(axes, numbers, picture, values)
             title = PANELS[name]
             if name == "speeds" and np.isfinite(run_log.matrix("predicted_speeds")).any():
                 _draw_predicted(axes, run_log, numbers, picture)
@@ -294,5 +301,5 @@ def draw_usage(run_log: RunLog, target: Target, straggler: str | None = None) ->
 def _draw_predicted(axes: Axes, run_log: RunLog, numbers: Numbers, picture: Picture) -> None:
     speeds = group_medians(run_log.matrix("predicted_speeds"), picture.every)
     for lane, colour in zip(numbers.lanes, panels.lane_colours(numbers), strict=True):
-        line = running_median(speeds[:, lane.column], picture.window)
+        line = picture.smooth(speeds[:, lane.column])
         axes.plot(picture.at, line, color=colour, lw=1.0, ls=(0, (3, 2)))

@@ -9,9 +9,18 @@ import numpy as np
 
 from evenstep.core import Floats, Ints
 from evenstep.errors import InvalidSetting
-from evenstep.insight.thinning import group_means, group_medians, group_size, mean, median
+from evenstep.insight.thinning import (
+    group_means,
+    group_medians,
+    group_size,
+    mean,
+    median,
+    quantiles,
+    running_mean,
+    running_median,
+)  # fmt: skip
+from evenstep.runlog import Event, RunLog
 from evenstep.runlog.iteration_row import waiting_of
-from evenstep.runlog.run_log import RunLog
 
 FEW = 8
 """Up to this number of workers, each has a line; of more, bands, straggler and leader are shown."""
@@ -91,9 +100,9 @@ class Picture:
     sizes: Floats
     times: Floats
     worked: Floats
-    """Mean t of the workers."""
+    """Mean t of the workers, as a running mean."""
     waited: Floats
-    """Mean waiting of the workers."""
+    """Mean waiting of the workers, as a running mean."""
     iteration_times: Floats
     series: Mapping[str, Floats]
 
@@ -105,23 +114,32 @@ class Picture:
         times, waiting = numbers.times[rows], numbers.waiting[rows]
         length = len(iterations)
         every = group_size(length)
+        window = length // every // WINDOWS + 1 if length > LONG else 1
         # A worker without a batch has no time, and waits during the whole iteration.
         worked = np.where(np.isnan(times) & ~np.isnan(waiting), 0.0, times)
         return cls(
             iterations=iterations,
             at=group_means(iterations.astype(np.float64), every),
             every=every,
-            window=length // every // WINDOWS + 1 if length > LONG else 1,
+            window=window,
             sizes=group_medians(numbers.sizes[rows], every),
             times=group_medians(times, every),
-            worked=group_means(mean(worked, axis=1), every),
-            waited=group_means(mean(waiting, axis=1), every),
+            worked=running_mean(group_means(mean(worked, axis=1), every), window),
+            waited=running_mean(group_means(mean(waiting, axis=1), every), window),
             iteration_times=group_medians(numbers.iteration_times[rows], every),
             series={
                 label: group_medians(values[rows], every)
                 for label, values in numbers.series.items()
             },
         )
+
+    def smooth(self, values: Floats) -> Floats:
+        """Return the running median of a quantity."""
+        return running_median(values, self.window)
+
+    def bands(self, matrix: Floats) -> list[Floats]:
+        """Return the 5, 25, 50, 75 and 95 % quantiles of the workers, as running medians."""
+        return [self.smooth(band) for band in quantiles(matrix)]
 
 
 def readable(name: str, length: int = 24) -> str:
@@ -154,3 +172,33 @@ def _lanes(run_log: RunLog, straggler: str | None) -> tuple[Lane, ...]:
         Lane(slowest, f"straggler: {readable(workers[slowest])}"),
         Lane(leader, f"leader: {readable(workers[leader])}"),
     )
+
+
+def describe(event: Event) -> str:
+    """Return an event in a few words, or an empty string if it gets no label.
+
+    >>> describe(Event("limit", 7, worker="w3", cap=64))
+    'w3 at most 64'
+    """
+    worker = readable(event.worker or "", 16)
+    words = {
+        "phase": event.phase,
+        "advice": f"advice: {event.advice} {worker}",
+        "join": f"{worker} joins",
+        "leave": f"{worker} leaves",
+        "limit": f"{worker} at most {event.cap}",
+        "note": event.text,
+    }
+    return readable(words.get(event.kind) or "", 32)
+
+
+def event_labels(run_log: RunLog) -> dict[int, str]:
+    """Return the labels of events by iteration; several events of an iteration share one."""
+    events: dict[int, list[str]] = {}
+    for event in run_log.events:
+        if words := describe(event):
+            events.setdefault(event.iteration, []).append(words)
+    return {
+        iteration: words[0] if len(words) == 1 else f"{words[0]} + {len(words) - 1} more"
+        for iteration, words in sorted(events.items())
+    }
