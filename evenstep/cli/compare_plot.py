@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _WIDTH = 860.0
 _HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
 """Heights in points: the title, the curves, a bar, and the frame of the bars."""
+_COLOURS = (LIGHT.plain, *LIGHT.series)
+"""Colours in the order of the schemes, of which BSP is the first; repeated if there are more."""
 _LONGEST = 1.25
 """Largest end of the time axis, as a multiple of BSP's run."""
 _SHOWN = 5
@@ -68,7 +70,7 @@ def _figure(result: Mapping[str, Any]) -> Figure:
     title, details = what_ran(settings)
     top = 1 - 8 / height
     figure.text(0.01, top, readable(title, 130), va="top", fontsize=11, fontweight="bold")
-    figure.text(0.01, top - 19 / height, details, va="top", color=LIGHT.pale)
+    figure.text(0.01, top - 19 / height, details, va="top", color="#555555")
     return figure
 
 
@@ -78,7 +80,7 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
     for i, scheme in enumerate(schemes):
         curve = median_curve(scheme["seeds"])
         style: dict[str, Any] = {
-            "color": colour_of(schemes, i),
+            "color": _colour(i),
             "label": readable(scheme["scheme"], 32),
             "linewidth": 2.2 if scheme["scheme"] == BSP else 1.4,
         }
@@ -142,10 +144,10 @@ def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> 
         if value is None:
             axes.text(0.02 * end, i, "not reached", va="center", fontsize=8, color=LIGHT.rule)
             continue
-        axes.barh(i, value, height=0.7, color=colour_of(schemes, i))
+        axes.barh(i, value, height=0.7, color=_colour(i))
         low, high = scheme["spread"][name]
         if low != high and high is not None:
-            axes.plot([low, high], [i, i], color=LIGHT.ink, linewidth=1.0, solid_capstyle="butt")
+            axes.plot([low, high], [i, i], color="black", linewidth=1.0, solid_capstyle="butt")
         _draw_value(axes, i, value, max(value, high or value), end)
     axes.axvline(1.0, color=LIGHT.rule, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     axes.set_title(title)
@@ -159,18 +161,12 @@ def _draw_value(axes: Axes, row: int, value: float, right: float, end: float) ->
     """Write a value after its bar, or into a bar that is longer than the axis."""
     if value > end:
         at = (_MARGIN - 0.02) * end
-        axes.text(at, row, f"{value:.2f} »", va="center", fontsize=8, ha="right", color=LIGHT.back)
+        axes.text(at, row, f"{value:.2f} »", va="center", fontsize=8, ha="right", color="white")
         return
     at = min(right, end) + 0.02 * end
-    behind = {"facecolor": LIGHT.back, "edgecolor": "none", "pad": 0.8}
+    behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     axes.text(at, row, f"{value:.2f}", va="center", fontsize=8, bbox=behind)
 
 
-def colour_of(schemes: Sequence[Scheme], i: int) -> str:
-    """Return the colour of a scheme: BSP has that of plain BSP everywhere.
-
-    >>> colour_of([{"scheme": "bsp"}, {"scheme": "asp"}], 0) == LIGHT.plain
-    True
-    """
-    others = [j for j, scheme in enumerate(schemes) if scheme["scheme"] != BSP]
-    return LIGHT.nth(others.index(i)) if i in others else LIGHT.plain
+def _colour(i: int) -> str:
+    return _COLOURS[i % len(_COLOURS)]

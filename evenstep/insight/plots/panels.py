@@ -75,9 +75,10 @@ def draw_iteration_times(axes: Axes, numbers: Numbers, picture: Picture) -> list
     for label, times in series.items():
         colour, style = _looks(label)
         if picture.window > 1:
-            axes.plot(picture.at, times, color=colour, lw=0.6, alpha=0.25)
+            draw_line(axes, picture.at, times, color=colour, lw=0.6, alpha=0.25)
         smooth = picture.smooth(times)
-        axes.plot(picture.at, smooth, color=colour, ls=style, lw=1.8 if label == OWN else 1.4)
+        width = 1.8 if label == OWN else 1.4
+        draw_line(axes, picture.at, smooth, color=colour, ls=style, lw=width)
         ends.append(End(label, _last(smooth), colour, style))
     return ends
 
@@ -102,9 +103,18 @@ def draw_workers(
         ends = _draw_bands(axes, picture, matrix, steps)
     for lane, colour in zip(numbers.lanes, lane_colours(numbers), strict=True):
         line = picture.smooth(matrix[:, lane.column])
-        axes.plot(picture.at, line, color=colour, lw=1.4, ds=_steps(steps))
+        draw_line(axes, picture.at, line, color=colour, lw=1.4, ds=_steps(steps))
         ends.append(End(lane.label, _last(line), colour))
     return ends
+
+
+def draw_line(axes: Axes, at: Values, values: Values, color: str, **style: Any) -> None:
+    """Draw a line; values without a known neighbour are dots, as no line goes through them."""
+    axes.plot(at, values, color=color, **style)
+    known = np.isfinite(np.pad(values, 1, constant_values=np.nan))
+    alone = known[1:-1] & ~known[:-2] & ~known[2:]
+    if alone.any():
+        axes.plot(at[alone], values[alone], "o", color=color, ms=4)
 
 
 def lane_colours(numbers: Numbers) -> Sequence[str]:
@@ -118,7 +128,7 @@ def _draw_bands(axes: Axes, picture: Picture, matrix: Values, steps: bool) -> li
     step: Literal["post"] | None = "post" if steps else None
     axes.fill_between(at, low, high, color=LIGHT.workers, alpha=0.2, lw=0, step=step)
     axes.fill_between(at, lower, upper, color=LIGHT.workers, alpha=0.3, lw=0, step=step)
-    axes.plot(at, middle, color=LIGHT.workers, lw=1.2, ds=_steps(steps))
+    draw_line(axes, at, middle, color=LIGHT.workers, lw=1.2, ds=_steps(steps))
     return [
         End("5-95 % of workers", _last(high), LIGHT.workers, area=0.2),
         End("25-75 %", _last(upper), LIGHT.workers, area=0.44),
@@ -158,15 +168,14 @@ def _draw_end(figure: Figure, end: End, right: float, y: float, label_y: float) 
 
     begin, width, in_points = right + 10, 14, points(figure)
     style: dict[str, Any] = {"transform": in_points, "figure": figure}
-    lead = Line2D([right, begin - 1], [y, label_y], color=LIGHT.rule, lw=0.5, marker="", **style)
+    lead = Line2D([right, begin - 1], [y, label_y], color=LIGHT.rule, lw=0.5, **style)
     looks = {"color": end.colour, "alpha": end.area, "lw": 0}
     sample: Artist = Rectangle(
         (begin, label_y - 3.5), width, 7, **(WAITING if end.hatch else looks), **style
     )
     if not end.area:
         sample = Line2D(
-            [begin, begin + width], [label_y] * 2, color=end.colour, ls=end.style, lw=1.6,
-            marker="", **style,
+            [begin, begin + width], [label_y] * 2, color=end.colour, ls=end.style, lw=1.6, **style
         )  # fmt: skip
     figure.add_artist(lead)
     figure.add_artist(sample)

@@ -92,10 +92,12 @@ class Answer:
             return f"An iteration took {duration(now)}; {self.waiting}"
         ratio, than = self.before / now, readable(self.before_is, 40)
         about = "about " if self.estimated else ""
-        faster = f"{max(ratio, 1 / ratio):.2f} × {'faster' if ratio > 1 else 'slower'} than"
         if abs(ratio - 1) <= _EQUAL:
-            faster = "as fast as"
-        words = f"{about}{faster} {than}: {about}{change(self.before, now)}"
+            words = f"{about}as fast as {than}: {duration(now)}"
+        else:
+            faster = "faster" if ratio > 1 else "slower"
+            words = f"{about}{max(ratio, 1 / ratio):.2f} × {faster} than {than}: "
+            words += about + change(self.before, now)
         return words[0].upper() + words[1:]
 
     @property
@@ -144,7 +146,7 @@ def draw_run(
     }
     numbers = Numbers.of(run_log, others, answer.straggler if answer else None)
     answer = answer or Answer.of(run_log)
-    with drawing({"lines.marker": _marker(len(numbers.iterations))}):
+    with drawing({}):
         save(_figure(run_log, numbers, answer, _TITLE if titled else 0.0), target)
 
 
@@ -156,11 +158,6 @@ def _checked(label: str, times: ArrayLike, num_iterations: int) -> Floats:
             f"got shape {values.shape}"
         )
     return np.where(np.isfinite(values), values, np.nan)
-
-
-def _marker(num_points: int) -> str:
-    # A line through a single point shows nothing.
-    return "o" if num_points == 1 else "None"
 
 
 def _figure(run_log: RunLog, numbers: Numbers, answer: Answer, title_height: float) -> Figure:
@@ -279,7 +276,7 @@ def draw_usage(run_log: RunLog, target: Target, straggler: str | None = None) ->
     picture, known = Picture.of(numbers), known_usage(run_log)
     if not known:
         raise InvalidSetting(f"a run log must have one of {', '.join(PANELS)}, got none of them")
-    with drawing({"lines.marker": _marker(len(picture.at))}):
+    with drawing({}):
         heights, widths = [_PANEL] * len(known), _widths(1)
         figure = new_figure(WIDTH, WIDTH)
         grid = figure.subplots(len(known), 1, sharex=True, squeeze=False)
@@ -302,4 +299,4 @@ def _draw_predicted(axes: Axes, run_log: RunLog, numbers: Numbers, picture: Pict
     speeds = group_medians(run_log.matrix("predicted_speeds"), picture.every)
     for lane, colour in zip(numbers.lanes, panels.lane_colours(numbers), strict=True):
         line = picture.smooth(speeds[:, lane.column])
-        axes.plot(picture.at, line, color=colour, lw=1.0, ls=(0, (3, 2)))
+        panels.draw_line(axes, picture.at, line, color=colour, lw=1.0, ls=(0, (3, 2)))
