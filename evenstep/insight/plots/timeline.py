@@ -69,25 +69,10 @@ def draw_timeline(run_log: RunLog, target: Target) -> None:
 
 
 def _draw(axes: Axes, segment: Segment, rows: Ints, lanes: Ints) -> None:
-    times = segment.times[rows]
-    waiting = waiting_of(segment.waiting[rows], times)
-    last = _last(times)
     starts = _starts(segment, rows)
-    whole = float(starts[-1] - starts[0] + segment.iteration_times[rows[-1]])
+    whole = float(starts[-1] + segment.iteration_times[rows[-1]])
     scale, unit = (1e3, "ms") if whole < 1 else (1.0, "s")
-    spans: dict[str, list[tuple[float, float, float]]] = {name: [] for name in _LOOKS}
-    for lane, worker in enumerate(lanes.tolist()):
-        worked = scale * np.nan_to_num(np.maximum(times[:, worker], 0.0))
-        waited = scale * np.nan_to_num(np.maximum(waiting[:, worker], 0.0))
-        for i, start in enumerate((scale * starts).tolist()):
-            is_late = last[i] == worker and len(segment.workers) > 1
-            spans["last" if is_late else "work"].append((lane, start, worked[i]))
-            spans["wait"].append((lane, start + worked[i], waited[i]))
-    for name, looks in _LOOKS.items():
-        shown = [span for span in spans[name] if span[2] > 0]
-        if shown:
-            at, begin, length = zip(*shown, strict=True)
-            axes.barh(at, length, 0.76, begin, **looks)
+    _draw_bars(axes, segment, rows, lanes, scale)
     for start, k in zip((scale * starts).tolist(), segment.iterations[rows].tolist(), strict=True):
         axes.axvline(start, color=LIGHT.rule, lw=0.8)
         axes.annotate(str(k), (start, 1.0), (2, 3), xycoords=axes.get_xaxis_transform(),
@@ -105,6 +90,26 @@ def _draw(axes: Axes, segment: Segment, rows: Ints, lanes: Ints) -> None:
         loc="center left", bbox_to_anchor=(_LEFT, 72 * figure.get_figheight() - 10), ncols=3,
         bbox_transform=points(figure), borderpad=0, borderaxespad=0, handlelength=1.2,
     )  # fmt: skip
+
+
+def _draw_bars(axes: Axes, segment: Segment, rows: Ints, lanes: Ints, scale: float) -> None:
+    times = segment.times[rows]
+    waited = np.nan_to_num(np.maximum(waiting_of(segment.waiting[rows], times), 0.0))
+    worked = np.nan_to_num(np.maximum(times, 0.0))
+    starts = np.broadcast_to(_starts(segment, rows)[:, None], times.shape)
+    is_last = np.zeros(times.shape, bool)
+    if len(segment.workers) > 1:
+        is_last[np.arange(len(rows)), _last(times)] = True
+    bars = {
+        "work": (starts, np.where(is_last, 0.0, worked)),
+        "last": (starts, np.where(is_last, worked, 0.0)),
+        "wait": (starts + worked, waited),
+    }
+    for name, (begins, lengths) in bars.items():
+        at, row = np.nonzero(lengths[:, lanes].T > 0)
+        if len(at):
+            begin, length = (scale * each[row, lanes[at]] for each in (begins, lengths))
+            axes.barh(at, length, 0.76, begin, **_LOOKS[name])
 
 
 def _rows(segment: Segment) -> Ints:
