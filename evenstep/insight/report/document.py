@@ -16,6 +16,7 @@ _STYLE = (
     + """
 body { margin: 0 auto; max-width: 62rem; padding: 1.5rem; background: var(--back);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere }
+@media (max-width: 30rem) { body { padding: 1rem } }
 h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.1rem; margin: 2rem 0 .5rem }
 .source { color: var(--run); font-weight: 600; margin: 0 }
 .pale { color: var(--pale); font-size: .875rem; margin: 0 }
@@ -23,7 +24,7 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.1rem; margin: 2re
 .tile { background: var(--tile); border-radius: .5rem; padding: .6rem .8rem; flex: 1 1 9rem;
   box-sizing: border-box }
 .tile b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums }
-figure { margin: 0; overflow-x: auto }
+figure { margin: 0 0 1rem; overflow-x: auto }
 svg { display: block; width: 100%; min-width: 46rem; fill: currentColor;
   stroke-linejoin: round; stroke-linecap: butt }
 .wide { overflow-x: auto }
