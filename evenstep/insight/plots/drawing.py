@@ -102,9 +102,11 @@ def points(figure: Figure) -> Transform:
 
 def figure_of(axes: Axes) -> Figure:
     """Return the figure that axes are part of."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    return figure
+    from matplotlib.figure import Figure
+
+    # The method get_figure knows its argument `root` since matplotlib 3.10 only.
+    assert isinstance(axes.figure, Figure)
+    return axes.figure
 
 
 def frame_of(axes: Axes) -> tuple[float, float, float, float]:

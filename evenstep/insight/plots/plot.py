@@ -233,9 +233,9 @@ def _draw_iterations(axes: Axes, numbers: Numbers, picture: Picture) -> None:
 def _axis_label(numbers: Numbers, picture: Picture) -> str:
     if len(picture.iterations) < len(numbers.iterations):
         return "iteration: the beginning"
-    dots = "" if picture.every == 1 else f"each point the median of {picture.every}"
-    lines = "" if picture.window == 1 else f"lines are running medians of {picture.window} points"
-    remarks = ", ".join(filter(None, (dots, lines)))
+    dots = "" if picture.every == 1 else f"medians of {picture.every}"
+    lines = "" if picture.window == 1 else f"running medians of {picture.window} points"
+    remarks = ", then ".join(filter(None, (dots, lines)))
     return f"iteration ({remarks})" if remarks else "iteration"
 
 
@@ -251,7 +251,7 @@ def _details(run_log: RunLog) -> str:
         f"predictor {readable(header.predictor)}",
         *([] if header.seed is None else [f"seed {readable(str(header.seed))}"]),
     ]
-    return readable(", ".join(details), 140)
+    return readable(", ".join(details), 125)
 
 
 _PANEL = 110.0
