@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from evenstep.insight.plots.palette import LIGHT
 from reproduction.partition_study import Result
-
-COLOURS = ("#444444", "#d62728", "#1f77b4", "#2ca02c")
 
 
 def plot(path: Path, title: str, cases: Mapping[str, Sequence[Result]]) -> None:
@@ -18,15 +17,16 @@ def plot(path: Path, title: str, cases: Mapping[str, Sequence[Result]]) -> None:
 
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
-    for (case, runs), colour in zip(cases.items(), COLOURS, strict=True):
+    for i, (case, runs) in enumerate(cases.items()):
+        colour = LIGHT.nth(i)
         updates = runs[0].updates
         accuracy = np.array([run.accuracy for run in runs])
         axes.plot(updates, np.median(accuracy, axis=0), color=colour, label=case)
         low, high = accuracy.min(axis=0), accuracy.max(axis=0)
         axes.fill_between(updates, low, high, color=colour, alpha=0.12, linewidth=0)
         moments = sorted({at for run in runs for at in run.migrated_at})
-        for i, at in enumerate(moments):
-            label = "samples migrate" if i == 0 else None
+        for j, at in enumerate(moments):
+            label = "samples migrate" if j == 0 else None
             axes.axvline(at, color=colour, linestyle=":", linewidth=1, label=label)
     runs = [run for some in cases.values() for run in some]
     # The beginning, where all cases guess, would leave little room for the rest.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,12 @@ import numpy as np
 from evenstep.core import Floats
 from evenstep.core.archive import replace_file
 from evenstep.insight.plots.drawing import drawing, save
+from evenstep.insight.plots.palette import LIGHT
 from evenstep.insight.plots.plot_data import readable
 from reproduction.result import KINDS, Curve, Plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_COLOURS = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444", "#8a6d3b",
-)  # fmt: skip
 
 NO_FIGURE = "-: not reached, not run, or not in the paper"
 """The entry in the legend for missing bars."""
@@ -44,7 +41,7 @@ def save_pictures(folder: Path, name: str, plots: Sequence[Plot]) -> None:
 
 def draw(plot: Plot) -> bytes:
     """Return the picture of a plot."""
-    with drawing({}), tempfile.TemporaryDirectory() as folder:
+    with drawing({}):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(10, 4), layout="constrained")
@@ -55,9 +52,9 @@ def draw(plot: Plot) -> bytes:
         axes.set_ylabel(plot.y)
         # Next to the bars, where it hides none.
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0)
-        path = Path(folder, "plot.svg")
-        save(figure, path)
-        return path.read_bytes()
+        file = BytesIO()
+        save(figure, file)
+        return file.getvalue()
 
 
 def _draw_lines(axes: Axes, plot: Plot) -> None:
@@ -67,7 +64,7 @@ def _draw_lines(axes: Axes, plot: Plot) -> None:
         axes.plot(
             curve.x,
             y,
-            color=_COLOURS[i % len(_COLOURS)],
+            color=LIGHT.nth(i),
             label=readable(curve.label, 48),
             linestyle="--" if curve.dashed else "-",
             linewidth=1.4,
@@ -79,9 +76,9 @@ def _draw_lines(axes: Axes, plot: Plot) -> None:
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     for at, what in plot.marks:
-        axes.axvline(at, color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
+        axes.axvline(at, color=LIGHT.rule, linewidth=0.8, linestyle=(0, (4, 3)))
         top = axes.get_ylim()[1]
-        axes.text(at, top, f" {readable(what, 48)}", fontsize=8, va="top", color="#555555")
+        axes.text(at, top, f" {readable(what, 48)}", fontsize=8, va="top", color=LIGHT.pale)
 
 
 def _grow_by_factors(axes: Axes, places: Sequence[float]) -> None:
@@ -107,7 +104,7 @@ def _draw_bars(axes: Axes, plot: Plot) -> None:
     for i, curve in enumerate(plot.curves):
         at = np.arange(len(names)) + (i - (len(plot.curves) - 1) / 2) * width
         heights, label = _numbers(curve), readable(curve.label, 48)
-        axes.bar(at, heights, width, color=_COLOURS[i % len(_COLOURS)], label=label)
+        axes.bar(at, heights, width, color=LIGHT.nth(i), label=label)
         for place in at[np.isnan(heights)]:
             # A bar of height 0 would look like the best of all.
             axes.text(place, 0, "-", fontsize=14, ha="center", va="bottom")

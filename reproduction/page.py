@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from evenstep.insight.report.document import document, embedded
+from evenstep.insight.report.document import document, inlined
 from reproduction.drawing import picture_file
 from reproduction.record import Record
 from reproduction.result import KINDS, PAPER, Claim, Plot, Table
@@ -16,7 +16,7 @@ _STYLE = """
 th, td { overflow-wrap: normal; white-space: normal; padding: .3rem .5rem }
 th { vertical-align: bottom } td:first-child { min-width: 7rem }
 td.paper, th.paper { color: var(--pale); font-style: italic }
-h3 { font-size: 1rem; margin: 1.25rem 0 .25rem } li.no { color: #d55e00 }
+h3 { font-size: 1rem; margin: 1.25rem 0 .25rem } li.no { color: var(--warn) }
 section { border-top: 2px solid var(--rule); margin-top: 2rem }
 """
 
@@ -107,4 +107,4 @@ def _plot(plot: Plot, picture: Path, command: str) -> str:
     if not picture.is_file():
         missing = f"{picture.name} is not there; {command} draws it where matplotlib is installed"
         return f"<p>There is no picture of {escape(plot.title)}: {escape(missing)}</p>"
-    return f"<p>{embedded(picture.read_bytes(), plot.title)}</p>"
+    return inlined(picture.read_bytes(), plot.title)

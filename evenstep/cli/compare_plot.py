@@ -11,6 +11,7 @@ import numpy as np
 from evenstep.cli.compare_view import percent, what_ran
 from evenstep.core import Floats
 from evenstep.insight.plots.drawing import drawing, save
+from evenstep.insight.plots.palette import LIGHT
 from evenstep.insight.plots.plot_data import readable
 from evenstep.simulator.engine.scheme_specs import BSP
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 _WIDTH = 860.0
 _HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
 """Heights in points: the title, the curves, a bar, and the frame of the bars."""
-_COLOURS = ("#444444", "#999999", "#d55e00", "#cc79a7", "#e69f00", "#56b4e9", "#009e73", "#0072b2")
-"""Colours in the order of the schemes, repeated if there are more."""
+_COLOURS = (LIGHT.plain, *LIGHT.series)
+"""Colours in the order of the schemes, of which BSP is the first; repeated if there are more."""
 _LONGEST = 1.25
 """Largest end of the time axis, as a multiple of BSP's run."""
 _SHOWN = 5
@@ -102,7 +103,7 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
     for axes in panels:
         axes.set_ylim(lowest_shown(best, settings["target"]), 1)
         if settings["target"] is not None:
-            axes.axhline(settings["target"], color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)))
+            axes.axhline(settings["target"], color=LIGHT.rule, linewidth=0.8, linestyle=(0, (4, 3)))
     over_updates.legend(loc="lower right")
 
 
@@ -141,14 +142,14 @@ def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> 
     end = min(max([1.0, *(value for value in values if value is not None)]), _LARGEST)
     for i, (scheme, value) in enumerate(zip(schemes, values, strict=True)):
         if value is None:
-            axes.text(0.02 * end, i, "not reached", va="center", fontsize=8, color="#8a8a8a")
+            axes.text(0.02 * end, i, "not reached", va="center", fontsize=8, color=LIGHT.rule)
             continue
         axes.barh(i, value, height=0.7, color=_colour(i))
         low, high = scheme["spread"][name]
         if low != high and high is not None:
             axes.plot([low, high], [i, i], color="black", linewidth=1.0, solid_capstyle="butt")
         _draw_value(axes, i, value, max(value, high or value), end)
-    axes.axvline(1.0, color="#8a8a8a", linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
+    axes.axvline(1.0, color=LIGHT.rule, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
     axes.set_title(title)
     axes.set_xlim(0, _MARGIN * end)
     axes.set_yticks(range(len(schemes)), [readable(scheme["scheme"], 32) for scheme in schemes])

@@ -15,7 +15,7 @@ from evenstep.cli.demo_settings import SHARES, DemoSettings
 from evenstep.estimates.words import duration
 from evenstep.insight.plots.plot import plot
 from evenstep.insight.report.figures import Figures, figures_of
-from evenstep.insight.report.page import page, series_of
+from evenstep.insight.report.page import answer_of, page, series_of
 from evenstep.insight.report.words import SOURCE_MEANS, sentences
 
 
@@ -47,7 +47,8 @@ class DemoResult:
         """Draw the plot and write the report; return the paths of all files."""
         folder = Path(self.settings.folder)
         picture, report = folder / "demo.png", folder / "demo.html"
-        plot(self.balanced, picture, series_of(self.figures, self.balanced, self.plain))
+        series = series_of(self.figures, self.balanced, self.plain)
+        plot(self.balanced, picture, series, answer_of(self.figures))
         report.write_text(page(self.figures, self.balanced, self.plain), encoding="utf-8")
         logs = {f"run log, {run}": self.settings.log(run) for run in ("plain", "balanced")}
         paths = {"plot": picture, "report": report, **logs}

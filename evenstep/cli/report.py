@@ -19,7 +19,7 @@ from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
 from evenstep.insight.report.figures import figures_of
-from evenstep.insight.report.page import page, series_of
+from evenstep.insight.report.page import answer_of, page, series_of
 from evenstep.insight.report.words import SOURCE_MEANS, sentences
 from evenstep.insight.retrospect import look_back
 
@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
     if output is not None:
         output.write_text(page(figures, run_log, plain, back), encoding="utf-8")
     if args.plot is not None:
-        plot(run_log, args.plot, series_of(figures, run_log, plain, back))
+        series = series_of(figures, run_log, plain, back)
+        plot(run_log, args.plot, series, answer_of(figures))
     if args.json:
         print_json(figures.as_json())
         return 0

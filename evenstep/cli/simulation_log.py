@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from evenstep.core import UNLIMITED, Plan
-from evenstep.insight.plots.plot import plot
+from evenstep.insight.plots.plot import Answer, plot
 from evenstep.runlog import Event, Header, IterationRow, RunLogBuilder, RunLogWriter
 from evenstep.runlog.plan_events import PlanEvents
 from evenstep.simulator.clusters.cluster import Cluster
@@ -43,7 +43,8 @@ class SimulationLog:
     def plot(self, path: str, outcome: SimulationOutcome) -> None:
         """Draw the run, with the iteration times of plain BSP and the oracle."""
         series = {"plain BSP": outcome.bsp, "oracle": outcome.oracle}
-        plot(self._builder.build(), path, series)
+        run_log = self._builder.build()
+        plot(run_log, path, series, Answer.of(run_log, outcome.bsp))
 
     def __enter__(self) -> SimulationLog:
         return self

@@ -102,9 +102,10 @@ class Overheads:
 
         Also whether a worker's own changes of size tell something about it.
         """
-        evidence = self._evidence(even, None)
+        known = self._with_newest()
+        evidence = known._evidence(even, None)
         shares = _normal(np.exp(evidence - evidence.max(axis=1, keepdims=True)) * PRIOR) @ SHARES
-        evidence = self._evidence(even, shares)
+        evidence = known._evidence(even, shares)
         likelihood = np.exp(evidence - evidence.max(axis=1, keepdims=True))
         tells = np.ptp(evidence, axis=1) > 2
         posterior = _normal(likelihood * PRIOR)
@@ -116,11 +117,17 @@ class Overheads:
 
     def common(self, even: Floats) -> Floats:
         """Return the probability of each share of overhead, if all workers have the same."""
-        evidence = self._evidence(even, None, _FOLLOWING_NOISE).sum(axis=0)
+        evidence = self._with_newest()._evidence(even, None, _FOLLOWING_NOISE).sum(axis=0)
         # Even the first changes follow speeds a little: with many workers that would seem certain.
         evidence *= min(1.0, _FOLLOWING_WORKERS / len(even))
         common: Floats = _normal((np.exp(evidence - evidence.max()) * FOLLOWING)[None])[0]
         return common
+
+    def _with_newest(self) -> Overheads:
+        """Return all that is known, with the newest changes of size, however few times follow."""
+        known = self.remapped(np.arange(len(self._size)))
+        known._compare(np.flatnonzero(self._count < _NEAR))
+        return known
 
     def _add_noise(self, same: Ints, logs: Floats) -> None:
         places = self._num_noise[same] % _MOST_NOISE

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 
 from evenstep import runlog
-from evenstep.insight.report.words import duration
+from evenstep.estimates.words import duration
 from tests.browser.dashboards import LiveLog
 from tests.runlog.examples import header, row, text_of
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from evenstep import runlog
-from evenstep.insight.report.words import duration
+from evenstep.estimates.words import duration
 from tests.browser.conftest import PATIENCE
 
 

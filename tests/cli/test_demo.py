@@ -64,10 +64,10 @@ def test_balancing_is_faster_and_nobody_beats_the_optimum(demo):
     _, figures, _ = demo
     assert figures["source"] == "emulated"
     assert figures["workers"] == ["V100", "M60"]
-    assert figures["straggler"]["worker"] == "M60"
-    assert figures["before_is"] == "plain BSP"
-    assert figures["before"]["batch_sizes"] == [32, 32]
-    assert figures["speedup"] > 1.1
+    assert figures["plain_run"]["straggler"]["worker"] == "M60"
+    assert figures["plain_is"] == "plain BSP"
+    assert figures["plain_phase"]["batch_sizes"] == [32, 32]
+    assert figures["gain"]["value"] > 1.1
     assert figures["above_optimum"] > -0.01
     assert sum(figures["optimum_batch_sizes"]) == 64
 

@@ -1,10 +1,11 @@
 """Looking at pictures."""
 
-import re
-from html import unescape
+from xml.etree import ElementTree
 
 
 def texts(picture):
-    """Return all text of a picture; its letters are shapes, with comments that say which."""
-    comments = re.findall(r"<!-- (.*?) -->", picture.decode(), re.DOTALL)
-    return [unescape(text) for text in comments]
+    """Return all text of a picture."""
+    return [
+        element.text or ""
+        for element in ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")
+    ]

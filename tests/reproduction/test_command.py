@@ -183,7 +183,7 @@ def test_page_has_pictures_of_all_that_was_made_before(printed, probes, tmp_path
     printed("probe", "--out", tmp_path)
     (tmp_path / "probe-1.svg").unlink()
     printed("other", "--out", tmp_path)
-    assert 'alt="a plot"' in (tmp_path / "index.html").read_text()
+    assert 'aria-label="a plot"' in (tmp_path / "index.html").read_text()
 
 
 def test_unknown_experiment_is_refused(refused):

@@ -168,10 +168,10 @@ class Tags(HTMLParser):
 
     def __init__(self):
         super().__init__()
-        self.tags, self.leads = set(), []
+        self.tags, self.leads = [], []
 
     def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
+        self.tags.append(tag)
         self.leads += [value for name, value in attrs if name in ("src", "href")]
 
 
@@ -183,8 +183,8 @@ def test_page_escapes_everything_and_needs_nothing_else(tmp_path):
     tags.feed(text)
     assert "script" not in tags.tags
     assert "<script" not in text
-    assert all(lead.startswith(("#", "data:image/svg+xml;base64,")) for lead in tags.leads)
-    assert sum(lead.startswith("data:") for lead in tags.leads) == 2
+    assert all(lead.startswith("#") for lead in tags.leads)
+    assert tags.tags.count("svg") == 2 and "img" not in tags.tags
     assert "It is not." in text
     assert "does not" not in text
 

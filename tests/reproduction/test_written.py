@@ -58,6 +58,6 @@ def test_page_has_a_section_of_every_experiment_with_all_of_it(record, out):
         assert f'<section id="{each.name}">' in shown
         assert f"\n## {each.name}: {each.title}\n" in plain
     assert "There is no picture" not in shown
-    assert shown.count("<img ") == sum(len(each.result.plots) for each in made)
+    assert shown.count("<svg ") == sum(len(each.result.plots) for each in made)
     tables = sum(len(each.result.tables) for each in made)
     assert shown.count("<table>") == tables + 1

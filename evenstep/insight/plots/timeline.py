@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from evenstep.core import Floats, Ints
-from evenstep.insight.plots.drawing import drawing, save
-from evenstep.insight.plots.panels import BAND, SHADE
+from evenstep.insight.plots.drawing import Target, drawing, figure_of, new_figure, points, save
+from evenstep.insight.plots.palette import LIGHT
+from evenstep.insight.plots.panels import WAITING
 from evenstep.insight.plots.plot_data import readable
 from evenstep.runlog.iteration_row import waiting_of
 from evenstep.runlog.run_log import RunLog, Segment
@@ -21,7 +21,14 @@ ITERATIONS = 8
 """At most this number of iterations is shown: the last ones with known times."""
 LANES = 24
 """At most this number of workers is shown: of more, the slowest and the fastest ones."""
-_WIDTH, _LANE, _FRAME = 860.0, 17.0, 96.0
+_WIDTH, _LANE = 680.0, 17.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 130.0, 12.0, 36.0, 36.0
+"""Margins of the picture, in points."""
+_LOOKS: dict[str, dict[str, Any]] = {
+    "work": {"color": LIGHT.run, "lw": 0, "label": "processing a batch"},
+    "last": {"color": LIGHT.warn, "lw": 0, "label": "the last to finish"},
+    "wait": {**WAITING, "label": "waiting"},
+}
 
 
 def has_timeline(run_log: RunLog) -> bool:
@@ -29,49 +36,80 @@ def has_timeline(run_log: RunLog) -> bool:
     return bool(run_log.segments) and len(_rows(run_log.segments[-1])) > 0
 
 
-def draw_timeline(run_log: RunLog, path: Path) -> None:
-    """Draw the timeline into a `.png` or `.svg` file."""
+def timeline_title(run_log: RunLog) -> str:
+    """Return the title of the timeline: the worker that finished last most often."""
+    segment = run_log.segments[-1]
+    rows = _rows(segment)
+    last, workers = _last(segment.times[rows]), segment.workers
+    title = f"The last {len(rows)} iterations" if len(rows) > 1 else "The last iteration"
+    if len(workers) == 1:
+        return title
+    counts = np.bincount(last)
+    worker = readable(workers[int(counts.argmax())])
+    if len(rows) == 1:
+        return f"{title}: {worker} finished last"
+    if counts.max() == 1:
+        return f"{title}: another worker finished last in each"
+    return f"{title}: {worker} finished last in {counts.max()} of them"
+
+
+def draw_timeline(run_log: RunLog, target: Target) -> None:
+    """Draw the timeline into a file or a stream."""
     segment = run_log.segments[-1]
     rows = _rows(segment)
     lanes = _lanes(segment, rows)
     with drawing({}):
-        from matplotlib.figure import Figure
-
-        height = _FRAME + _LANE * len(lanes)
-        figure = Figure(figsize=(_WIDTH / 72, height / 72), layout="constrained")
-        axes = figure.subplots()
-        _draw(axes, segment, rows, lanes)
-        save(figure, path)
+        tall = _LANE * len(lanes)
+        height = _TOP + tall + _BOTTOM
+        figure = new_figure(_WIDTH, height)
+        width = _WIDTH - _LEFT - _RIGHT
+        place = (_LEFT / _WIDTH, _BOTTOM / height, width / _WIDTH, tall / height)
+        _draw(figure.add_axes(place), segment, rows, lanes)
+        save(figure, target)
 
 
 def _draw(axes: Axes, segment: Segment, rows: Ints, lanes: Ints) -> None:
-    times = segment.times[rows]
-    waiting = waiting_of(segment.waiting[rows], times)
     starts = _starts(segment, rows)
-    whole = float(starts[-1] - starts[0] + segment.iteration_times[rows[-1]])
+    whole = float(starts[-1] + segment.iteration_times[rows[-1]])
     scale, unit = (1e3, "ms") if whole < 1 else (1.0, "s")
-    for lane, worker in enumerate(lanes.tolist()):
-        worked = np.nan_to_num(np.maximum(times[:, worker], 0.0))
-        waited = np.nan_to_num(np.maximum(waiting[:, worker], 0.0))
-        for begin, length, colour, label in (
-            (starts, worked, BAND, "processing a batch"),
-            (starts + worked, waited, SHADE, "waiting"),
-        ):
-            spans = np.stack((scale * begin, scale * length), axis=1).tolist()
-            axes.broken_barh(spans, (lane - 0.38, 0.76), color=colour, lw=0,
-                             label=label if lane == 0 else None)  # fmt: skip
+    _draw_bars(axes, segment, rows, lanes, scale)
     for start, k in zip((scale * starts).tolist(), segment.iterations[rows].tolist(), strict=True):
-        axes.axvline(start, color="#555555", lw=0.8)
-        axes.annotate(str(k), (start, 1.0), (2, 2), xycoords=axes.get_xaxis_transform(),
-                      textcoords="offset points", fontsize=7, color="#444444")  # fmt: skip
+        axes.axvline(start, color=LIGHT.rule, lw=0.8)
+        axes.annotate(str(k), (start, 1.0), (2, 3), xycoords=axes.get_xaxis_transform(),
+                      textcoords="offset points", fontsize=8, color=LIGHT.pale)  # fmt: skip
     axes.set_yticks(range(len(lanes)), [readable(segment.workers[i]) for i in lanes.tolist()])
+    axes.set_xlim(0, scale * whole)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel(f"time since the start of iteration {segment.iterations[rows[0]]} ({unit})")
-    left_out = len(segment.workers) - len(lanes)
-    of_all = f"; the slowest and fastest {len(lanes)} of {len(segment.workers)} workers"
-    axes.set_title(f"The last {len(rows)} iterations{of_all if left_out else ''}", pad=16)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), borderaxespad=0)
+    label = f"time since the start of iteration {segment.iterations[rows[0]]} ({unit})"
+    if len(lanes) < len(segment.workers):
+        label += f"; the slowest and fastest {len(lanes)} of {len(segment.workers)} workers"
+    axes.set_xlabel(label)
+    figure = figure_of(axes)
+    axes.legend(
+        loc="center left", bbox_to_anchor=(_LEFT, 72 * figure.get_figheight() - 10), ncols=3,
+        bbox_transform=points(figure), borderpad=0, borderaxespad=0, handlelength=1.2,
+    )  # fmt: skip
+
+
+def _draw_bars(axes: Axes, segment: Segment, rows: Ints, lanes: Ints, scale: float) -> None:
+    times = segment.times[rows]
+    waited = np.nan_to_num(np.maximum(waiting_of(segment.waiting[rows], times), 0.0))
+    worked = np.nan_to_num(np.maximum(times, 0.0))
+    starts = np.broadcast_to(_starts(segment, rows)[:, None], times.shape)
+    is_last = np.zeros(times.shape, bool)
+    if len(segment.workers) > 1:
+        is_last[np.arange(len(rows)), _last(times)] = True
+    bars = {
+        "work": (starts, np.where(is_last, 0.0, worked)),
+        "last": (starts, np.where(is_last, worked, 0.0)),
+        "wait": (starts + worked, waited),
+    }
+    for name, (begins, lengths) in bars.items():
+        at, row = np.nonzero(lengths[:, lanes].T > 0)
+        if len(at):
+            begin, length = (scale * each[row, lanes[at]] for each in (begins, lengths))
+            axes.barh(at, length, 0.76, begin, **_LOOKS[name])
 
 
 def _rows(segment: Segment) -> Ints:
@@ -80,12 +118,19 @@ def _rows(segment: Segment) -> Ints:
     return rows
 
 
+def _last(times: Floats) -> Ints:
+    """Return the worker that finished last in each iteration."""
+    last: Ints = np.argmax(np.nan_to_num(times), axis=1)
+    return last
+
+
 def _lanes(segment: Segment, rows: Ints) -> Ints:
-    """Return the workers to show, in their order."""
+    """Return the workers to show, in their order; those that finished last are among them."""
     if len(segment.workers) <= LANES:
         return np.arange(len(segment.workers))
-    mean = np.nan_to_num(segment.times[rows]).mean(axis=0)
-    order = np.argsort(-mean, kind="stable")
+    slowness = np.nan_to_num(segment.times[rows]).mean(axis=0)
+    slowness[_last(segment.times[rows])] = np.inf
+    order = np.argsort(-slowness, kind="stable")
     return np.sort(np.concatenate((order[: LANES // 2], order[-LANES // 2 :])))
 
 

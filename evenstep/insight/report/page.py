@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
-from pathlib import Path
+from io import BytesIO
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from evenstep.core import Floats, Ints
 from evenstep.estimates.words import duration, percent
-from evenstep.insight.plots.plot import draw_usage, plot
-from evenstep.insight.plots.plot_data import Numbers, readable
-from evenstep.insight.plots.timeline import draw_timeline, has_timeline
-from evenstep.insight.report.document import document, embedded
+from evenstep.insight.plots.plot import Answer, change, draw_run, draw_usage, known_usage
+from evenstep.insight.plots.plot_data import readable
+from evenstep.insight.plots.timeline import draw_timeline, has_timeline, timeline_title
+from evenstep.insight.report.document import document, inlined
 from evenstep.insight.report.figures import Figures, Phase
 from evenstep.insight.report.words import SOURCE_MEANS, sentences
 from evenstep.insight.retrospect import Retrospect
@@ -33,12 +33,13 @@ def page(
     """Return the report of a run; everything from a log is escaped."""
     title = f"{figures.source.capitalize()} run: {readable(figures.job, 60)}"
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(figures))
+    drawn = pictures(run_log, series_of(figures, run_log, plain, back), answer_of(figures))
     body = (
         f"<h1>{escape(title)}</h1>"
         f'<p class="source">{escape(SOURCE_MEANS[figures.source])}</p>'
         f'<p class="pale">{escape(_details(figures))}</p>\n'
         f'<div class="tiles">{_tiles(figures)}</div>\n{words}\n'
-        f"{pictures(run_log, series_of(figures, run_log, plain, back))}\n"
+        f"{drawn}\n"
         f'<h2>Workers</h2><div class="wide">{_table(figures)}</div>\n'
         f'<p class="pale">{escape(_REMARK)}</p>\n'
         f'<h2>Events</h2><div class="wide">{event_table(run_log)}</div>'
@@ -53,11 +54,21 @@ _REMARK = (
 
 
 def _details(figures: Figures) -> str:
-    counts = f"{len(figures.workers)} workers, {figures.num_iterations} iterations"
+    counts = f"{_count(len(figures.workers), 'worker')}, "
+    counts += _count(figures.num_iterations, "iteration")
     return (
         f"{counts} of {figures.total} samples, policy {readable(figures.policy, 60)}, "
         f"predictor {readable(figures.predictor, 60)}"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> _count(1, "worker"), _count(2, "worker")
+    ('1 worker', '2 workers')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _tiles(figures: Figures) -> str:
@@ -65,8 +76,10 @@ def _tiles(figures: Figures) -> str:
     if estimates is None or gain is None or figures.above_optimum is None:
         return ""
     before = figures.plain_run
-    then = "" if before is None else f"{duration(before.iteration_time)} → "
-    tiles = [("an iteration", then + duration(estimates.iteration_time))]
+    took = duration(estimates.iteration_time)
+    if before is not None:
+        took = change(before.iteration_time, estimates.iteration_time)
+    tiles = [("an iteration", took)]
     then = "" if before is None else f"{percent(before.waiting_share)} → "
     tiles.append(("waiting", then + percent(estimates.waiting_share)))
     if before is not None or not estimates.is_even:
@@ -187,32 +200,51 @@ def _words(event: Event) -> str:
     return words + (f": {readable(event.reason, 200)}" if event.reason else "")
 
 
-_ALT_TEXTS = {
-    "The run": "Batch sizes, batch processing times and iteration times along the run",
-    "The last iterations": "Work and waiting of each worker in the last iterations",
-    "Speeds, CPU and memory": "Predicted and actual speeds, available CPU and memory",
-}
+def answer_of(figures: Figures) -> Answer | None:
+    """Return the answer of the plot, None if no time is known."""
+    if figures.estimates is None:
+        return None
+    answer = Answer.of_estimates(figures.estimates)
+    before = figures.plain_run
+    if before is None:
+        return answer
+    slow = before.straggler
+    return replace(
+        answer, before=before.iteration_time, before_is=figures.plain_is, estimated=False,
+        straggler=slow.worker if slow is not None and slow.is_clear else None,
+    )  # fmt: skip
 
 
-def pictures(run_log: RunLog, series: Mapping[str, ArrayLike]) -> str:
-    """Return the sections of the page with pictures."""
+def pictures(run_log: RunLog, series: Mapping[str, ArrayLike], answer: Answer | None) -> str:
+    """Return the sections of the page with pictures, of what is known; titles say the answers."""
     if run_log.num_iterations == 0:
         return "<h2>The run</h2><p>There is nothing to draw yet.</p>"
-    draws: dict[str, Callable[[Path], None]] = {
-        "The run": lambda path: plot(run_log, path, series),
-        "The last iterations": lambda path: draw_timeline(run_log, path),
-        "Speeds, CPU and memory": lambda path: draw_usage(run_log, Numbers.of(run_log, {}), path),
-    }
-    if not has_timeline(run_log):
-        del draws["The last iterations"]
+    shown = answer or Answer.of(run_log)
+    sections = [
+        (
+            shown.title,
+            "Batch sizes, batch processing times and iteration times along the run",
+            lambda file: draw_run(run_log, file, series, shown, titled=False),
+        )
+    ]
+    if has_timeline(run_log):
+        words = "Work and waiting of each worker in the last iterations"
+        sections.append((timeline_title(run_log), words, lambda file: draw_timeline(run_log, file)))
+    if known_usage(run_log):
+        words = "Predicted and actual speeds, available CPU and memory"
+        sections.append((_USAGE, words, lambda file: draw_usage(run_log, file, shown.straggler)))
     try:
-        return "\n".join(f"<h2>{title}</h2>{_image(title, draw)}" for title, draw in draws.items())
+        return "\n".join(
+            f"<h2>{escape(title)}</h2>{_picture(words, draw)}" for title, words, draw in sections
+        )
     except ImportError as missing:
         return f"<h2>The run</h2><p>There is no picture: {escape(str(missing))}</p>"
 
 
-def _image(title: str, draw: Callable[[Path], None]) -> str:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "picture.svg")
-        draw(path)
-        return embedded(path.read_bytes(), _ALT_TEXTS[title])
+_USAGE = "Speeds, CPU and memory"
+
+
+def _picture(words: str, draw: Callable[[BytesIO], None]) -> str:
+    file = BytesIO()
+    draw(file)
+    return inlined(file.getvalue(), words)
