@@ -28,16 +28,19 @@ def share(text: str) -> float:
     return _fraction(text, most=1.0)
 
 
-def add_seeds(parser: argparse.ArgumentParser) -> None:
+def add_seeds(parser: argparse.ArgumentParser, default: str = "0") -> None:
     """Add the options for one seed or several."""
     seeds = parser.add_mutually_exclusive_group()
-    seeds.add_argument("--seed", type=whole, default=0, metavar="S", help="default 0")
-    seeds.add_argument("--seeds", metavar="A-B", help="several, like 0-7 or 1,4,9: medians")
+    seeds.add_argument("--seed", type=whole, metavar="S", help="a single one")
+    several = f"several, like 0-7 or 1,4,9: medians; default {default}"
+    seeds.add_argument("--seeds", metavar="A-B", help=several)
 
 
-def seeds_of(args: argparse.Namespace) -> list[int]:
+def seeds_of(args: argparse.Namespace, default: str = "0") -> list[int]:
     """Return the seeds of the arguments."""
-    return [args.seed] if args.seeds is None else parse_seeds(args.seeds)
+    if args.seed is not None:
+        return [args.seed]
+    return parse_seeds(default if args.seeds is None else args.seeds)
 
 
 def parse_seeds(text: str) -> list[int]:

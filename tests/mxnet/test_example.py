@@ -34,7 +34,9 @@ def test_example_learns_to_read_digits(tmp_path, managed):
     [accuracy] = re.findall(r"^accuracy ([\d.]+)% on the samples", done.stdout, re.MULTILINE)
     assert float(accuracy) > 90
     # On equal cores the policy may well keep the sizes of plain BSP.
-    assert re.search(r"^evenstep: batch sizes \d+/\d+(, as in plain BSP)?; ", done.stderr, re.MULTILINE)
+    assert re.search(
+        r"^evenstep: batch sizes \d+/\d+(, as in plain BSP)?; ", done.stderr, re.MULTILINE
+    )
     assert set(jobs) == ({"mxnet-digits"} if managed else set())
 
 
