@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
     with (
         interrupt_on_signals(),
         comparison.session(contenders, seeds[0]),
-        displayed(comparison, contenders, len(seeds), quiet=args.json) as display,
+        displayed(comparison, contenders, len(seeds)) as display,
     ):
         figures = [_run_seed(comparison, contenders, seed, display) for seed in seeds]
     result = result_of(comparison, contenders, seeds, figures)

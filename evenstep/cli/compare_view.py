@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 from rich.text import Text
@@ -47,12 +47,11 @@ _BY = {
 
 @contextmanager
 def displayed(
-    comparison: Comparison, contenders: Sequence[SchemeSpec], num_seeds: int, quiet: bool
+    comparison: Comparison, contenders: Sequence[SchemeSpec], num_seeds: int
 ) -> Iterator[Display]:
-    """Show the runs live on a terminal; show nothing without one, or with `quiet`."""
+    """Show the runs live on a terminal; show nothing without one."""
     console = Console(stderr=True)
-    shown = not quiet and console.is_terminal
-    live = Live(console=console, transient=True) if shown else None
+    live = Live(console=console, transient=True) if console.is_terminal else None
     with nullcontext() if live is None else live:
         yield Display(comparison, contenders, num_seeds, live)
 
@@ -70,7 +69,8 @@ class Display:
         self._time = SECONDS[comparison.engine.clock]
         self._contenders = contenders
         self._live = live
-        self._bars = Bars(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._bars = Bars(*columns, TimeRemainingColumn())
         num_updates = comparison.num_updates(comparison.make_cluster(seed=0))
         self._runs = self._bars.add_task("runs", total=num_seeds * len(contenders))
         self._updates = self._bars.add_task("updates", total=num_updates)

@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from evenstep import runlog
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import busy, print_json
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
@@ -48,15 +48,16 @@ def run(args: argparse.Namespace) -> int:
     if args.png is not None:
         check_format(args.png)
     budget = None if args.whole else _BUDGET
-    run_log = runlog.read(args.log, budget)
-    plain = runlog.read(args.plain, budget) if args.plain else None
-    estimates = look_back(run_log)
-    figures = figures_of(run_log, plain, estimates=estimates)
     output = _output(args)
-    if output is not None:
-        output.write_text(page(figures, run_log, plain, estimates), encoding="utf-8")
-    if args.png is not None:
-        plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
+    with busy(f"making the report of {args.log}"):
+        run_log = runlog.read(args.log, budget)
+        plain = runlog.read(args.plain, budget) if args.plain else None
+        estimates = look_back(run_log)
+        figures = figures_of(run_log, plain, estimates=estimates)
+        if output is not None:
+            output.write_text(page(figures, run_log, plain, estimates), encoding="utf-8")
+        if args.png is not None:
+            plot(run_log, args.png, series_of(figures, run_log, plain, estimates))
     if args.json:
         print_json(figures.as_json())
         return 0
