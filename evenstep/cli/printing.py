@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import threading
 import time
@@ -44,6 +45,9 @@ def _show_until(done: threading.Event, what: str) -> None:
     begun = time.monotonic()
     if done.wait(_PATIENCE):
         return
+    # A name of a file may have control characters; a line that is too long would not be erased.
+    room = shutil.get_terminal_size().columns - len(" ... 1000 s ")
+    what = "".join(c if c.isprintable() else "?" for c in what)[:room]
     while True:
         line = f"{what} ... {time.monotonic() - begun:.0f} s"
         print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)

@@ -72,8 +72,10 @@ def run(args: argparse.Namespace) -> int:
         {"seed": seed, **outcome.figures()} for seed, outcome in zip(seeds, outcomes, strict=True)
     ]
     result = {
-        "headline": headline(figures), "seeds": figures, "medians": median_figures(figures)
-    }  # fmt: skip
+        "headline": headline(figures, outcomes[0].scored_from),
+        "seeds": figures,
+        "medians": median_figures(figures),
+    }
     if args.json:
         print_json(result)
     else:

@@ -114,10 +114,11 @@ class Display:
             self._live.stop()
 
 
-def headline(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def headline(seeds: Sequence[Mapping[str, Any]], scored_from: int) -> dict[str, Any]:
     """Return the gain and the distance to the optimum: medians and ranges over seeds, in words too.
 
-    >>> headline([{"time_over_bsp": 0.4, "time_over_oracle": 1.05, "waiting_share": 0.1}])["gain"]
+    >>> seed = {"time_over_bsp": 0.4, "time_over_oracle": 1.05, "waiting_share": 0.1}
+    >>> headline([seed], scored_from=0)["gain"]
     {'value': 2.5, 'low': 2.5, 'high': 2.5}
     """
     result: dict[str, Any] = {
@@ -125,8 +126,9 @@ def headline(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "above_optimum": _ranged([seed["time_over_oracle"] - 1 for seed in seeds]),
         "waiting_share": _ranged([seed["waiting_share"] for seed in seeds]),
         "optimum_is": "oracle",
+        "from_iteration": scored_from,
     }
-    which = "Simulated"
+    which = f"Simulated{_since(scored_from)}"
     if len(seeds) > 1:
         which += f", medians of {len(seeds)} seeds with their range"
     gain = _worded(result["gain"], "{:.2f}")
@@ -137,6 +139,10 @@ def headline(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "noise of each coming iteration)."
     )
     return result
+
+
+def _since(iteration: int) -> str:
+    return f", from iteration {iteration} on" if iteration else ""
 
 
 def _ranged(values: Sequence[float]) -> dict[str, float]:
@@ -163,7 +169,7 @@ def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
     several = len(result["seeds"]) > 1
     figures = result["medians"] if several else result["seeds"][0]
     median = f", medians of {len(result['seeds'])} seeds" if several else ""
-    scored = f", from iteration {cluster.score_from} on" if cluster.score_from else ""
+    scored = _since(result["headline"]["from_iteration"])
     table = Table(title=f"figures (simulated{median}{scored})", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")

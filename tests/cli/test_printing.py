@@ -41,6 +41,16 @@ def test_what_takes_long_is_shown_and_erased_in_the_end(terminal, monkeypatch):
     assert re.fullmatch(r"(\rcounting \.\.\. \d+ s\x1b\[K)+\r\x1b\[K", terminal.getvalue())
 
 
+def test_long_name_is_cut_and_its_control_characters_are_not_sent(terminal, monkeypatch):
+    monkeypatch.setattr(printing, "_PATIENCE", 0.01)
+    monkeypatch.setenv("COLUMNS", "40")
+    with busy("reading \x1b[31m" + 100 * "x"):
+        assert terminal.written.wait(timeout=10)
+    shown = terminal.getvalue().split("\x1b[K")[0]
+    assert re.fullmatch(r"\rreading \?\[31mx+ \.\.\. 0 s", shown)
+    assert len(shown) <= 40
+
+
 def test_what_is_quick_shows_nothing(terminal):
     with busy("counting"):
         pass

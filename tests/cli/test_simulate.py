@@ -60,7 +60,7 @@ def test_headline_has_the_gain_and_the_distance_to_the_oracle_with_their_ranges(
     }.items():
         value, low, high = sorted(values)[1], min(values), max(values)
         assert head[name] == pytest.approx({"value": value, "low": low, "high": high}), name
-    assert head["optimum_is"] == "oracle"
+    assert (head["optimum_is"], head["from_iteration"]) == ("oracle", 0)
     assert numbers_in(head["sentence"]) == pytest.approx(
         [3, *(round(head["gain"][name], 2) for name in ("value", "low", "high")),
          *(round(100 * head["above_optimum"][name], 1) for name in ("value", "low", "high"))]
@@ -69,6 +69,13 @@ def test_headline_has_the_gain_and_the_distance_to_the_oracle_with_their_ranges(
     assert lines.index(head["sentence"]) < lines.index(
         next(line for line in lines if line.startswith("figures"))
     )
+
+
+@pytest.mark.parametrize(("iterations", "since"), [(500, 0), (501, 500)])
+def test_learning_is_left_out_of_a_run_that_is_longer(figures, printed, iterations, since):
+    run = ("P", "--workers", 2, "--iterations", iterations, "--predictor", "ema")
+    assert figures(*run)["headline"]["from_iteration"] == since
+    assert printed(*run).count("from iteration 500 on") == (2 if since else 0)
 
 
 @pytest.mark.parametrize(("policy", "faster"), [("equal_finish", True), ("even", False)])

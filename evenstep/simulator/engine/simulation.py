@@ -114,11 +114,15 @@ class SimulationOutcome:
         realised: Floats = self.times.max(axis=1)
         return realised
 
+    @property
+    def scored_from(self) -> int:
+        """The first iteration that counts; predictors learn before it, if the run is longer."""
+        return self.cluster.score_from if len(self.sizes) > self.cluster.score_from else 0
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run; docs/simulate.md defines them."""
         num_iterations = len(self.sizes)
-        start = self.cluster.score_from if num_iterations > self.cluster.score_from else 0
-        scored = slice(start, None)
+        scored = slice(self.scored_from, None)
         change = self.cluster.changes_at
         if change is None or not 0 < change < num_iterations:
             change = num_iterations
