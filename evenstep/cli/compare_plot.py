@@ -15,7 +15,7 @@ from evenstep.cli.compare_view import HIGHER, LOWER, percent, verdicts, what_ran
 from evenstep.core import Floats
 from evenstep.insight.plots.drawing import drawing, save
 from evenstep.insight.plots.plot_data import readable
-from evenstep.simulator.engine.comparison_figures import seeds_left_out
+from evenstep.simulator.engine.comparison_figures import RATIOS, seeds_left_out
 from evenstep.simulator.engine.scheme_specs import BSP
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _LARGEST = 2.0
 """Largest end of the ratio axis."""
 _MARGIN = 1.15
 """Length of the ratio axis over its largest value, with room for a number."""
-_RATIOS = {
+_TITLES = {
     "per_update_over_bsp": "time per update / BSP",
     "updates_over_bsp": "updates to {target} / BSP",
     "time_over_bsp": "time to {target} / BSP",
@@ -67,13 +67,13 @@ def _figure(result: Mapping[str, Any]) -> Figure:
     if trained:
         (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(_CURVES, bars))
         _draw_curves(above.subplots(1, 2, sharey=True, width_ratios=(1.25, 1)), result)
-    wanted = list(_RATIOS)[: 1 if settings["target"] is None else len(_RATIOS)]
+    wanted = list(_TITLES)[: 1 if settings["target"] is None else len(_TITLES)]
     panels = below.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
     target = "" if settings["target"] is None else percent(settings["target"])
     for axes, name in zip(panels, wanted, strict=True):
         best = (result["best"] or {}).get(name, [])
         _draw_bars(axes, schemes, name, best[0] if len(best) == 1 else None)
-        axes.set_title(_RATIOS[name].format(target=target))
+        axes.set_title(_TITLES[name].format(target=target))
     top = 1 - 8 / height
     figure.text(0.01, top, readable(title, 130), va="top", fontsize=11, fontweight="bold")
     for i, line in enumerate(lines):
@@ -163,7 +163,9 @@ def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, best: str | Non
     end = min(max([1.0, *(value for value in [*values, *highs] if value is not None)]), _LARGEST)
     for i, (scheme, value) in enumerate(zip(schemes, values, strict=True)):
         if value is None:
-            axes.text(0.02 * end, i, "not reached", va="center", fontsize=8, color="#8a8a8a")
+            reached = scheme["medians"][RATIOS[name.removesuffix("_over_bsp")]] is not None
+            text = "no ratio: not reached by BSP" if reached else "not reached"
+            axes.text(0.02 * end, i, text, va="center", fontsize=8, color="#8a8a8a")
             continue
         axes.barh(i, value, height=0.7, color=_colour(i), alpha=0.75)
         low, high = scheme["intervals"][name]

@@ -143,8 +143,8 @@ def _definitions(result: Mapping[str, Any]) -> list[str]:
     settings = result["settings"]
     n = settings["num_workers"]
     lines = [
-        f"An update is {n} gradients, one per worker, under every scheme: BSP averages them and "
-        f"makes one step; ASP and SSP apply each as it comes, with 1/{n} of the learning rate."
+        f"An update is {n} gradients, one per worker, under every scheme: BSP applies their "
+        f"average; ASP and SSP apply each as it comes, with 1/{n} of the learning rate."
     ]
     if settings["target"] is not None:
         lines.append(
@@ -193,9 +193,9 @@ def _verdict(schemes: Sequence[Mapping[str, Any]], name: str, labels: Sequence[s
             some = "all schemes"
         return f"undecided, the intervals of {some} overlap"
     best = next(scheme for scheme in schemes if scheme["scheme"] == labels[0])
-    value, *interval = figure(best, name).splitlines()
+    value, *further = figure(best, name).splitlines()
     over = "" if name == "final_accuracy" else " of BSP's"
-    return " ".join([f"{labels[0]}, {value}{over}", *interval])
+    return " ".join([f"{labels[0]}, {value}{over}", *further])
 
 
 def _faults(result: Mapping[str, Any]) -> list[str]:
@@ -261,7 +261,7 @@ def figure(scheme: Mapping[str, Any], name: str) -> str:
     median, (low, high) = scheme["medians"][name], scheme["intervals"][name]
     values = [seed[name] for seed in scheme["seeds"]]
     known = sum(value is not None for value in values)
-    count = "" if known in (0, len(values)) else f"\n{known} of {len(values)}"
+    count = "" if known in (0, len(values)) else f"\nin {known} of {len(values)}"
     if median is None:
         return ("-" if "over" in name else "not reached") + count
     form, unit = _form(name, median)

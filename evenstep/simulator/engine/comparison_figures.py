@@ -43,7 +43,7 @@ class ComparisonFigures:
     time: float
     """Duration of the run, in seconds."""
     staleness: float
-    """Average age of a gradient, in updates of the server."""
+    """Average age of a gradient: changes of the parameters between its pull and its push."""
     dropped: int
     """Gradients that did not count."""
     faults: Sequence[Fault]
