@@ -261,7 +261,7 @@ def figure(scheme: Mapping[str, Any], name: str) -> str:
     median, (low, high) = scheme["medians"][name], scheme["intervals"][name]
     values = [seed[name] for seed in scheme["seeds"]]
     known = sum(value is not None for value in values)
-    count = "" if known in (0, len(values)) else f"\nin {known} of {len(values)}"
+    count = "" if known in (0, len(values)) else f"\nin {known} of {len(values)} seeds"
     if median is None:
         return ("-" if "over" in name else "not reached") + count
     form, unit = _form(name, median)
