@@ -91,14 +91,14 @@ class DemoResult:
             f"by the clock, all {self.figures.num_iterations} iterations took {took}, "
             f"{self._speedup_by_clock:.2f} times faster"
         )
-        if self.figures.speedup is None:
+        settled = _settled_speedup(self.figures)
+        if settled is None:
             return f"Altogether, {clock}."
         between = " and ".join(map(_between_iterations, runs))
         return (
-            f"The {self.figures.speedup:.2f} times are for the median of settled iterations (the "
-            f"second half), until the last worker has its gradients; {clock}: that counts the "
-            "first iterations too, before sizes had settled, and between iterations the exchange "
-            f"of gradients ({between})."
+            f"The {settled:.2f} times are for settled iterations (the second half), until the last "
+            f"worker has its gradients; {clock}: that counts the first iterations too, before "
+            f"sizes had settled, and the exchange of gradients between iterations ({between})."
         )
 
     def _remarks(self) -> Iterator[str]:
@@ -143,6 +143,11 @@ def _estimated_optimum(plain: Figures) -> float | None:
     if plain.after is None:
         return None
     return float(plain.total / np.sum(plain.after.speeds))
+
+
+def _settled_speedup(figures: Figures) -> float | None:
+    """Return the speedup that the sentences about the run give."""
+    return figures.speedup
 
 
 def _seconds(run_log: runlog.RunLog) -> float:
