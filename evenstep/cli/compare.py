@@ -16,7 +16,7 @@ examples:
   evenstep compare --cluster B --workload svm --target 0.9 --seeds 0-5 --plot compare.png
   evenstep compare --schemes ssp:bound=3,lb-bsp,lb-bsp:stepwise,unweighted --optimizer momentum
   evenstep compare --schemes flexrr,sequential-bsp
-  evenstep compare --cluster A --workload resnet32 --data cifar-10-batches-py --target 0.5 --seed 0
+  evenstep compare --cluster A --workload resnet32 --data cifar-10-batches-py --target 0.5 --seeds 0
   evenstep compare --cluster P --workload none --json
   evenstep compare --engine ray --iterations 50
 """

@@ -161,7 +161,7 @@ def test_everything_in_json_is_documented():
 
 def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
     def run(seed):
-        return printed(*TRAINED, "--schemes", "asp,backup,lb-bsp", "--seed", seed, "--json")
+        return printed(*TRAINED, "--schemes", "asp,backup,lb-bsp", "--seeds", seed, "--json")
 
     assert run(3) == run(3)
     assert by_scheme(json.loads(run(3))) != by_scheme(json.loads(run(4)))
@@ -170,7 +170,7 @@ def test_same_seed_gives_the_same_bytes_and_another_one_others(printed):
 def test_seed_of_a_range_is_the_same_as_alone(figures):
     argv = (*TRAINED, "--schemes", "ssp")
     several, alone = (
-        by_scheme(figures(*argv, *seed)) for seed in (("--seeds", "2-3"), ("--seed", 3))
+        by_scheme(figures(*argv, *seed)) for seed in (("--seeds", "2-3"), ("--seeds", 3))
     )
     assert several["ssp"]["seeds"][1:] == alone["ssp"]["seeds"]
 
@@ -196,13 +196,13 @@ def test_target_that_was_not_reached_has_no_figures(figures, printed):
             ):
                 assert values[name] is None
         assert scheme["intervals"]["time_to_target"] == [None, None]
-    assert printed(*argv, "--seed", 0).count("not reached") == 4
+    assert printed(*argv, "--seeds", 0).count("not reached") == 4
 
 
 def test_several_seeds_are_the_default_and_one_is_enough_if_it_is_given(figures, cluster):
     argv = ("--cluster", cluster, "--workload", "none", "--schemes", "asp")
     assert figures(*argv)["settings"]["seeds"] == list(range(20))
-    assert figures(*argv, "--seed", 7)["settings"]["seeds"] == [7]
+    assert figures(*argv, "--seeds", 7)["settings"]["seeds"] == [7]
 
 
 def test_target_is_reached_by_the_mean_of_five_evaluations(figures):
@@ -255,7 +255,7 @@ def test_picture_has_intervals_and_says_which_way_is_better(printed, tmp_path):
 
 
 def test_run_stops_at_the_target_unless_told_how_long_it_is(figures):
-    argv = ("--workload", "softmax", "--target", 0.3, "--schemes", "bsp", "--seed", 0)
+    argv = ("--workload", "softmax", "--target", 0.3, "--schemes", "bsp", "--seeds", 0)
     stopped = figures(*argv)
     (seed,) = stopped["schemes"][0]["seeds"]
     assert (stopped["settings"]["stops_at_target"], seed["updates"]) == (True, 5)
@@ -371,7 +371,7 @@ def test_plot_names_schemes_and_says_what_its_times_are(printed, cluster, tmp_pa
 
 
 def test_run_on_a_terminal_is_shown_live(shown, cluster):
-    text = shown("--cluster", cluster, "--workload", "none", "--schemes", "asp", "--seed", 0)
+    text = shown("--cluster", cluster, "--workload", "none", "--schemes", "asp", "--seeds", 0)
     assert "asp, seed 0 (virtual time, simulated)" in text
     assert "2/2" in text
     assert "6/6" in text
