@@ -98,7 +98,7 @@ def _trained(figures: ComparisonFigures, num_workers: int) -> Trained:
     # A model that diverged has neither accuracy nor loss; it classifies nothing correctly.
     curve = figures.curve
     return Trained(
-        figures.per_update_time,
+        figures.time_per_update / figures.num_counted,
         curve["updates"],
         curve["time"],
         [0.0 if value is None else value for value in curve["accuracy"]],

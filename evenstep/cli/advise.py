@@ -23,7 +23,7 @@ from rich.text import Text
 
 from evenstep import runlog
 from evenstep.cli.arguments import count, whole
-from evenstep.cli.printing import print_json, say
+from evenstep.cli.printing import busy, print_json, say
 from evenstep.cli.workers_table import console
 from evenstep.errors import InvalidSetting
 from evenstep.insight.advice import (
@@ -65,7 +65,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    advice = advise(_subject(args), args.workers_out, args.seed)
+    with busy("estimating the gain of balancing"):
+        advice = advise(_subject(args), args.workers_out, args.seed)
     if args.json:
         print_json(advice.as_json())
     else:

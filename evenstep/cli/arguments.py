@@ -28,14 +28,15 @@ def share(text: str) -> float:
     return _fraction(text, most=1.0)
 
 
-def add_seeds(parser: argparse.ArgumentParser) -> None:
-    """Add the option for one seed or several."""
-    parser.add_argument(
-        "--seeds",
-        default="0",
-        metavar="S",
-        help="one, or several like 0-7 or 1,4,9: medians; default 0",
-    )
+def add_seeds(parser: argparse.ArgumentParser, default: str = "0") -> None:
+    """Add the option for one seed or several; `default` is what the help says."""
+    several = f"one, or several like 0-7 or 1,4,9: medians; default {default}"
+    parser.add_argument("--seeds", metavar="S", help=several)
+
+
+def seeds_of(args: argparse.Namespace, default: str = "0") -> list[int]:
+    """Return the seeds of the arguments."""
+    return parse_seeds(default if args.seeds is None else args.seeds)
 
 
 def parse_seeds(text: str) -> list[int]:

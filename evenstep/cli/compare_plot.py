@@ -1,4 +1,7 @@
-"""The picture of a comparison: accuracy over time and over updates, and the ratios to BSP."""
+"""The picture of a comparison: accuracy over time and over updates, and the ratios to BSP.
+
+Lines and bars are medians over seeds; bands and black lines are the intervals of the medians.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evenstep.cli.compare_view import percent, what_ran
+from evenstep.cli.compare_view import HIGHER, LOWER, percent, verdicts, what_ran
 from evenstep.core import Floats
 from evenstep.insight.plots.drawing import drawing, save
 from evenstep.insight.plots.palette import LIGHT
 from evenstep.insight.plots.plot_data import readable
+from evenstep.simulator.engine.comparison_figures import RATIOS, seeds_left_out
 from evenstep.simulator.engine.scheme_specs import BSP
 
 if TYPE_CHECKING:
@@ -20,8 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, FigureBase
 
 _WIDTH = 860.0
-_HEAD, _CURVES, _BAR, _BARS = 52.0, 300.0, 17.0, 70.0
-"""Heights in points: the title, the curves, a bar, and the frame of the bars."""
+_HEAD, _CURVES, _BAR, _BARS, _LINE = 36.0, 300.0, 17.0, 85.0, 15.0
+"""Heights in points: the title, the curves, a bar, the frame of the bars, a line of text."""
 _COLOURS = (LIGHT.plain, *LIGHT.series)
 """Colours in the order of the schemes, of which BSP is the first; repeated if there are more."""
 _LONGEST = 1.25
@@ -34,8 +38,8 @@ _LARGEST = 2.0
 """Largest end of the ratio axis."""
 _MARGIN = 1.15
 """Length of the ratio axis over its largest value, with room for a number."""
-_RATIOS = {
-    "per_update_over_bsp": "per-update time / BSP",
+_TITLES = {
+    "per_update_over_bsp": "time per update / BSP",
     "updates_over_bsp": "updates to {target} / BSP",
     "time_over_bsp": "time to {target} / BSP",
 }
@@ -54,23 +58,28 @@ def _figure(result: Mapping[str, Any]) -> Figure:
 
     settings, schemes = result["settings"], result["schemes"]
     trained = settings["workload"] is not None
+    title, *lines = [*what_ran(settings), *verdicts(result).values()]
     bars = _BARS + _BAR * len(schemes)
-    height = _HEAD + bars + (_CURVES if trained else 0.0)
+    head = _HEAD + _LINE * len(lines)
+    height = head + bars + (_CURVES if trained else 0.0)
     figure = Figure(figsize=(_WIDTH / 72, height / 72))
-    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - _HEAD / height))
+    figure.set_layout_engine("constrained", rect=(0, 0, 1, 1 - head / height))
     below: FigureBase = figure
     if trained:
         (above,), (below,) = figure.subfigures(2, 1, squeeze=False, height_ratios=(_CURVES, bars))
         _draw_curves(above.subplots(1, 2, sharey=True, width_ratios=(1.25, 1)), result)
-    wanted = list(_RATIOS)[: 1 if settings["target"] is None else len(_RATIOS)]
+    wanted = list(_TITLES)[: 1 if settings["target"] is None else len(_TITLES)]
     panels = below.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
     target = "" if settings["target"] is None else percent(settings["target"])
     for axes, name in zip(panels, wanted, strict=True):
-        _draw_bars(axes, schemes, name, _RATIOS[name].format(target=target))
-    title, details = what_ran(settings)
+        best = (result["best"] or {}).get(name, [])
+        _draw_bars(axes, schemes, name, best[0] if len(best) == 1 else None)
+        axes.set_title(_TITLES[name].format(target=target))
     top = 1 - 8 / height
     figure.text(0.01, top, readable(title, 130), va="top", fontsize=11, fontweight="bold")
-    figure.text(0.01, top - 19 / height, details, va="top", color="#555555")
+    for i, line in enumerate(lines):
+        at = top - (19 + _LINE * i) / height
+        figure.text(0.01, at, readable(line, 150), va="top", color="#555555" if i == 0 else "black")
     return figure
 
 
@@ -86,6 +95,10 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
         }
         for axes, along in ((over_time, curve["time"]), (over_updates, curve["updates"])):
             axes.plot(along, curve["accuracy"], **style)
+            if len(scheme["seeds"]) > 1:
+                axes.fill_between(
+                    along, curve["low"], curve["high"], color=_colour(i), alpha=0.15, linewidth=0
+                )
     longest = {
         scheme["scheme"]: max(seed["time"] for seed in scheme["seeds"]) for scheme in schemes
     }
@@ -97,8 +110,8 @@ def _draw_curves(panels: Sequence[Axes], result: Mapping[str, Any]) -> None:
     beyond = [label for label, time in longest.items() if time > end]
     remark = f"; further: {readable(', '.join(beyond), 40)}" if beyond else ""
     over_time.set_xlabel(f"seconds ({settings['time']}){remark}")
-    over_updates.set_xlabel("updates (n gradients each)")
-    over_time.set_ylabel("accuracy")
+    over_updates.set_xlabel(f"updates ({settings['num_workers']} gradients each)")
+    over_time.set_ylabel(f"mean accuracy of {settings['smoothed_over']} evaluations ({HIGHER})")
     best = max(max(median_curve(scheme["seeds"])["accuracy"]) for scheme in schemes)
     for axes in panels:
         axes.set_ylim(lowest_shown(best, settings["target"]), 1)
@@ -122,50 +135,64 @@ def lowest_shown(best: float, target: float | None) -> float:
 def median_curve(seeds: Sequence[Mapping[str, Any]]) -> dict[str, Floats]:
     """Return the medians over seeds, point by point, up to the end of the shortest curve.
 
-    >>> points = {"updates": [0, 5], "time": [0.0, 2.0], "accuracy": [0.1, 0.5]}
-    >>> later = {"updates": [0, 5, 10], "time": [0.0, 4.0, 6.0], "accuracy": [0.1, 0.7, 0.9]}
+    The accuracy is the smoothed one; `low` and `high` are the ends of its interval.
+
+    >>> points = {"updates": [0, 5], "time": [0.0, 2.0], "smoothed": [0.1, 0.5]}
+    >>> later = {"updates": [0, 5, 10], "time": [0.0, 4.0, 6.0], "smoothed": [0.1, 0.7, 0.9]}
     >>> median_curve([{"curve": points}, {"curve": later}])["time"]
     array([0., 3.])
     """
     length = min(len(seed["curve"]["time"]) for seed in seeds)
+    updates, time, accuracy = (
+        np.array([seed["curve"][name][:length] for seed in seeds], dtype=float)
+        for name in ("updates", "time", "smoothed")
+    )
+    rising, left_out = np.sort(accuracy, axis=0), seeds_left_out(len(seeds))
     return {
-        name: np.median(
-            np.array([seed["curve"][name][:length] for seed in seeds], dtype=float), axis=0
-        )
-        for name in ("updates", "time", "accuracy")
+        "updates": np.median(updates, axis=0),
+        "time": np.median(time, axis=0),
+        "accuracy": np.median(accuracy, axis=0),
+        "low": rising[left_out],
+        "high": rising[-1 - left_out],
     }
 
 
-def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, title: str) -> None:
-    """Draw one bar for each scheme, with its spread over seeds; the first is at the top."""
+def _draw_bars(axes: Axes, schemes: Sequence[Scheme], name: str, best: str | None) -> None:
+    """Draw one bar for each scheme, with the interval of its median; the first is at the top."""
     values = [scheme["medians"][name] for scheme in schemes]
-    end = min(max([1.0, *(value for value in values if value is not None)]), _LARGEST)
+    highs = [scheme["intervals"][name][1] for scheme in schemes]
+    end = min(max([1.0, *(value for value in [*values, *highs] if value is not None)]), _LARGEST)
     for i, (scheme, value) in enumerate(zip(schemes, values, strict=True)):
         if value is None:
-            axes.text(0.02 * end, i, "not reached", va="center", fontsize=8, color=LIGHT.rule)
+            reached = scheme["medians"][RATIOS[name.removesuffix("_over_bsp")]] is not None
+            text = "no ratio: not reached by BSP" if reached else "not reached"
+            axes.text(0.02 * end, i, text, va="center", fontsize=8, color=LIGHT.rule)
             continue
-        axes.barh(i, value, height=0.7, color=_colour(i))
-        low, high = scheme["spread"][name]
-        if low != high and high is not None:
-            axes.plot([low, high], [i, i], color="black", linewidth=1.0, solid_capstyle="butt")
-        _draw_value(axes, i, value, max(value, high or value), end)
+        axes.barh(i, value, height=0.7, color=_colour(i), alpha=0.75)
+        low, high = scheme["intervals"][name]
+        if low != high:
+            # Not reached in some seeds: the interval has no upper end.
+            right = 2 * _MARGIN * end if high is None else high
+            axes.plot([low, right], [i, i], color="black", linewidth=1.0, marker="|", markersize=5)
+        text = f"{value:.2f}, best" if scheme["scheme"] == best else f"{value:.2f}"
+        _draw_value(axes, i, text, value, value if high is None else max(value, high), end)
     axes.axvline(1.0, color=LIGHT.rule, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.5)
-    axes.set_title(title)
+    axes.set_xlabel(LOWER)
     axes.set_xlim(0, _MARGIN * end)
     axes.set_yticks(range(len(schemes)), [readable(scheme["scheme"], 32) for scheme in schemes])
     axes.set_ylim(len(schemes) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
 
 
-def _draw_value(axes: Axes, row: int, value: float, right: float, end: float) -> None:
+def _draw_value(axes: Axes, row: int, text: str, value: float, right: float, end: float) -> None:
     """Write a value after its bar, or into a bar that is longer than the axis."""
     if value > end:
         at = (_MARGIN - 0.02) * end
-        axes.text(at, row, f"{value:.2f} »", va="center", fontsize=8, ha="right", color="white")
+        axes.text(at, row, f"{text} »", va="center", fontsize=8, ha="right", color="white")
         return
     at = min(right, end) + 0.02 * end
     behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-    axes.text(at, row, f"{value:.2f}", va="center", fontsize=8, bbox=behind)
+    axes.text(at, row, text, va="center", fontsize=8, bbox=behind)
 
 
 def _colour(i: int) -> str:

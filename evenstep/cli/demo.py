@@ -27,7 +27,7 @@ from rich.text import Text
 from evenstep.cli.arguments import count, whole
 from evenstep.cli.demo_result import DemoResult
 from evenstep.cli.demo_settings import RUNS, SHARES, DemoSettings
-from evenstep.cli.printing import print_json
+from evenstep.cli.printing import busy, print_json
 from evenstep.cli.processes import Torchrun
 from evenstep.cli.stopping import interrupt_on_signals
 from evenstep.cli.watch_view import Latest, iteration_time
@@ -67,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
         settings = _settings(args, folder, stack)
         num_iterations = settings.epochs * (NUM_TRAINING // settings.cluster.total)
         _train(settings, stack.enter_context(DemoView(num_iterations, quiet=args.json)))
-    result = DemoResult.of(settings)
-    files = result.write_files()
+    with busy("writing the plot and the report"):
+        result = DemoResult.of(settings)
+        files = result.write_files()
     for path in (settings.result, settings.output):
         path.unlink()
     if args.json:
@@ -134,6 +135,8 @@ class DemoView:
         self._console = Console()
         self._live: Live | None = None
         self._printed = 0
+        self._until_shown = contextlib.ExitStack()
+        """Explains the wait for the first iteration; with `quiet`, for the last."""
         if self._console.is_terminal and not quiet:
             self._live = Live(console=self._console, refresh_per_second=8, transient=True)
 
@@ -146,7 +149,9 @@ class DemoView:
         """Show the newest state of a run."""
         if latest.row is None or self._quiet:
             return
+        self._until_shown.close()
         if self._live is not None:
+            self._live.start()
             self._live.update(self._table(name, latest))
         elif latest.iteration + 1 >= self._printed + max(1, self._num_iterations // 5):
             self._printed = latest.iteration + 1
@@ -160,11 +165,12 @@ class DemoView:
             self._live.update(Text())
 
     def __enter__(self) -> DemoView:
-        if self._live is not None:
-            self._live.start()
+        what = "training, plain and balanced" if self._quiet else "the workers import torch"
+        self._until_shown.enter_context(busy(what))
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._until_shown.close()
         if self._live is not None:
             self._live.update(Text())
             self._live.stop()

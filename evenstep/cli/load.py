@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from evenstep.cli.arguments import parse_numbers, positive, share
-from evenstep.cli.printing import print_json, say
+from evenstep.cli.printing import busy, print_json, say
 from evenstep.cli.stopping import Stop
 from evenstep.measure.cgroups import memory_limit
 from evenstep.measure.memory import available_memory
@@ -78,9 +78,10 @@ class LoadOutcome:
 
 
 def run(args: argparse.Namespace) -> int:
-    trace = read_trace(args.trace, args.worker)
     cores = usable_cores() if args.cores is None else parse_numbers(args.cores, "cores")
-    levels = list(replay(trace, args.speedup, args.duration))
+    with busy(f"reading {args.trace}"):
+        trace = read_trace(args.trace, args.worker)
+        levels = list(replay(trace, args.speedup, args.duration))
     watch = _watch(levels[-1].end) if sys.stderr.isatty() and not args.json else _ignore
     with Stop() as stop, Load(cores, max(level.cpu for level in levels)) as load:
         if not args.json:

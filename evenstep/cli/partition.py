@@ -44,6 +44,7 @@ from evenstep.cli.partition_agents import (
     serve_partition,
 )
 from evenstep.cli.partition_view import print_migration, print_partitions, print_verification
+from evenstep.cli.printing import busy
 from evenstep.errors import InvalidSetting
 from evenstep.partitions.handover.task import CHUNK_SIZE
 from evenstep.partitions.rules.partitioning import deal_by_class, deal_mixed
@@ -139,17 +140,18 @@ def _add_migrate(parser: argparse.ArgumentParser) -> None:
 
 
 def _create(args: argparse.Namespace) -> int:
-    data = arrays_of(args)
-    label = label_of(args, data)
-    if args.by_class:
-        if label is None:
-            raise InvalidSetting("dealing by class needs the array with the classes: --label")
-        dealt = deal_by_class(data[label], args.workers)
-    else:
-        dealt = deal_mixed(len(next(iter(data.values()))), args.workers, args.seed)
     digits = len(str(args.workers - 1))
     folders = [args.folder / f"worker-{worker:0{digits}d}" for worker in range(args.workers)]
-    create_partitions(folders, data, dealt, label, args.quota)
+    with busy(f"writing {args.workers} partitions"):
+        data = arrays_of(args)
+        label = label_of(args, data)
+        if args.by_class:
+            if label is None:
+                raise InvalidSetting("dealing by class needs the array with the classes: --label")
+            dealt = deal_by_class(data[label], args.workers)
+        else:
+            dealt = deal_mixed(len(next(iter(data.values()))), args.workers, args.seed)
+        create_partitions(folders, data, dealt, label, args.quota)
     print_partitions(folders, args.json)
     return 0
 
@@ -161,7 +163,8 @@ def _show(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> int:
     folders = _partitions(args.folders)
-    found = verify(folders)
+    with busy(f"verifying {len(folders)} partitions"):
+        found = verify(folders)
     print_verification(found, folders, args.json)
     return 1 if found.problems else 0
 
@@ -176,6 +179,7 @@ def _migrate(args: argparse.Namespace) -> int:
     folders = _partitions(args.folders)
     sizes = parse_batch_sizes(args.batch_sizes, len(folders))
     with ExitStack() as stack:
+        stack.enter_context(busy(f"migrating between {len(folders)} partitions"))
         partitions = [
             stack.enter_context(Partition.open(folder, write=not args.dry_run))
             for folder in folders

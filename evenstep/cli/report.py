@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from evenstep import runlog
-from evenstep.cli.printing import print_json, say
+from evenstep.cli.printing import busy, print_json, say
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
@@ -50,16 +50,17 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         check_format(args.plot)
     budget = None if args.whole else _BUDGET
-    run_log = runlog.read(args.log, budget)
-    plain = runlog.read(args.plain, budget) if args.plain else None
-    back = look_back(run_log)
-    figures = figures_of(run_log, plain, estimates=back.estimates)
     output = _output(args)
-    if output is not None:
-        output.write_text(page(figures, run_log, plain, back), encoding="utf-8")
-    if args.plot is not None:
-        series = series_of(figures, run_log, plain, back)
-        plot(run_log, args.plot, series, answer_of(figures))
+    with busy(f"making the report of {args.log}"):
+        run_log = runlog.read(args.log, budget)
+        plain = runlog.read(args.plain, budget) if args.plain else None
+        back = look_back(run_log)
+        figures = figures_of(run_log, plain, estimates=back.estimates)
+        if output is not None:
+            output.write_text(page(figures, run_log, plain, back), encoding="utf-8")
+        if args.plot is not None:
+            series = series_of(figures, run_log, plain, back)
+            plot(run_log, args.plot, series, answer_of(figures))
     if args.json:
         print_json(figures.as_json())
         return 0

@@ -1,8 +1,9 @@
 """Show in virtual time how close a policy comes to the optimum.
 
 Runs a built-in scenario, a cluster of the paper, or a cluster file, under a policy; plain BSP and
-an oracle that knows the noise run on the same noise for comparison. All figures are simulated;
-docs/simulate.md defines them.
+an oracle that knows the noise run on the same noise for comparison. A sentence says how much faster
+than plain BSP the policy is, and how far from the oracle, which is the optimum. All figures are
+simulated; docs/simulate.md defines them.
 
 examples:
   evenstep simulate G
@@ -18,9 +19,9 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from evenstep.cli.arguments import add_seeds, count, parse_seeds, whole
+from evenstep.cli.arguments import add_seeds, count, seeds_of, whole
 from evenstep.cli.printing import print_json
-from evenstep.cli.simulate_view import Display, print_figures, print_workers
+from evenstep.cli.simulate_view import Display, headline, print_figures, print_workers
 from evenstep.cli.simulation_log import SimulationLog
 from evenstep.core import Plan
 from evenstep.errors import InvalidSetting
@@ -68,19 +69,21 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         # Check it now, not after a long run.
         check_format(args.plot)
-    seeds = parse_seeds(args.seeds)
-    first = _cluster(args, seeds[0])
-    setup = Setup.of(first, args.policy, args.predictor, args.delay)
-    with Display(first, setup, num_seeds=len(seeds), quiet=args.json) as display:
-        outcomes = [_simulate(args, setup, seed, seed == seeds[0], display) for seed in seeds]
+    seeds = seeds_of(args)
+    with Display(len(seeds)) as display:
+        outcomes = [_simulate(args, seed, i, display) for i, seed in enumerate(seeds)]
     figures = [
         {"seed": seed, **outcome.figures()} for seed, outcome in zip(seeds, outcomes, strict=True)
     ]
-    result = {"seeds": figures, "medians": median_figures(figures)}
+    result = {
+        "headline": headline(figures, outcomes[0].scored_from),
+        "seeds": figures,
+        "medians": median_figures(figures),
+    }
     if args.json:
         print_json(result)
     else:
-        _print(args, outcomes[0], setup, result)
+        _print(args, outcomes[0], result)
     return 0
 
 
@@ -93,31 +96,35 @@ def _cluster(args: argparse.Namespace, seed: int) -> Cluster:
     return make_cluster(args.cluster, args.workers, args.iterations, seed, noisy)
 
 
+def _setup(args: argparse.Namespace, cluster: Cluster) -> Setup:
+    return Setup.of(cluster, args.policy, args.predictor, args.delay)
+
+
 def _simulate(
-    args: argparse.Namespace, setup: Setup, seed: int, is_first: bool, display: Display
+    args: argparse.Namespace, seed: int, num_done: int, display: Display
 ) -> SimulationOutcome:
     """Simulate one seed; the first one is recorded if a log or a picture is wanted."""
+    display.set_up(num_done)
     cluster = _cluster(args, seed)
-    watch_live = display.watch(seed)
-    if not is_first or not (args.log or args.plot):
-        return simulate(cluster, setup, cluster.iterations, watch_live)
+    setup = _setup(args, cluster)
+    watch_live = display.watch(cluster, setup, seed)
+    if num_done or not (args.log or args.plot):
+        return simulate(cluster, setup, cluster.iterations, watch_live, display.track)
     with SimulationLog(cluster, setup, seed, args.log) as recording:
 
         def watch(iteration: Iteration, plan: Plan) -> None:
             recording(iteration, plan)
             watch_live(iteration, plan)
 
-        outcome = simulate(cluster, setup, cluster.iterations, watch)
+        outcome = simulate(cluster, setup, cluster.iterations, watch, display.track)
         recording.end(cluster.iterations)
         if args.plot:
             recording.plot(args.plot, outcome)
     return outcome
 
 
-def _print(
-    args: argparse.Namespace, first: SimulationOutcome, setup: Setup, result: Mapping[str, Any]
-) -> None:
-    print_workers(first, setup, result["seeds"][0]["seed"])
+def _print(args: argparse.Namespace, first: SimulationOutcome, result: Mapping[str, Any]) -> None:
+    print_workers(first, _setup(args, first.cluster), result["seeds"][0]["seed"])
     print_figures(result, first.cluster)
     for name, path in (("plot", args.plot), ("run log", args.log)):
         if path:

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from evenstep.cli.workers_table import console, workers_table
 from evenstep.core import Plan
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.engine.iteration import Iteration
-from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, Watcher
+from evenstep.simulator.engine.simulation import Setup, SimulationOutcome, T, Watcher
 
-_LIVE_EVERY = 5
-"""Iterations between two updates of the live table."""
+_LIVE_EVERY = 0.1
+"""Seconds between two updates of the live table."""
 
 FIGURES: dict[str, tuple[str, str]] = {
-    "settle_5": ("iterations until within 5 % of the optimum", "{}"),
+    "settle_5": ("iterations until within 5 % of the noise-free optimum", "{}"),
     "settle_2": ("... within 2 %", "{}"),
     "settle_5_after": ("after the change: within 5 %", "{}"),
     "settle_2_after": ("... within 2 %", "{}"),
-    "waste": ("lost against the optimum, without noise", "{:.2%}"),
-    "realised": ("lost against the optimum, with noise", "{:.2%}"),
+    "waste": ("lost against the noise-free optimum", "{:.2%}"),
+    "realised": ("... with its sizes on the same noise", "{:.2%}"),
     "waiting_share": ("workers' time spent waiting", "{:.1%}"),
     "changes_per_100": ("size changes per 100 steady iterations", "{:.1f}"),
     "overruns": ("batches that did not fit into memory", "{}"),
-    "time_over_oracle": ("time / the oracle's, which knows the noise", "{:.3f}"),
+    "time_over_oracle": ("time / the optimum with known noise (oracle)", "{:.3f}"),
     "time_over_bsp": ("time / plain BSP's", "{:.3f}"),
     "rmse": ("error of predicted speeds (RMSE, samples/s)", "{:.2f}"),
 }
@@ -37,40 +46,63 @@ FIGURES: dict[str, tuple[str, str]] = {
 
 
 class Display:
-    """Shows the run live on a terminal; does nothing without one."""
+    """Shows on a terminal how far the simulation is; does nothing without one."""
 
-    def __init__(self, cluster: Cluster, setup: Setup, num_seeds: int, quiet: bool) -> None:
-        self._cluster = cluster
-        self._setup = setup
+    def __init__(self, num_seeds: int) -> None:
         console = Console(stderr=True)
-        self._progress = Progress(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=console
-        )
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        self._progress = Progress(*columns, TimeElapsedColumn(), console=console)
         self._seeds = self._progress.add_task("seeds", total=num_seeds, visible=num_seeds > 1)
-        self._run = self._progress.add_task("iterations", total=cluster.iterations)
+        self._part = self._progress.add_task("")
+        self._total: int | None = None
+        self._table: Table | None = None
+        self._shown_at = 0.0
         self._live: Live | None = None
-        if not quiet and console.is_terminal:
+        if console.is_terminal:
             self._live = Live(self._progress, console=console, transient=True)
 
-    def watch(self, seed: int) -> Watcher:
+    def set_up(self, num_done: int) -> None:
+        """Show that the cluster of the next seed is made."""
+        self._progress.update(self._seeds, completed=num_done)
+        self._total, self._table = None, None
+        self._begin("making the cluster")
+
+    def watch(self, cluster: Cluster, setup: Setup, seed: int) -> Watcher:
         """Return a function that takes every iteration of a seed's run."""
-        self._progress.reset(self._run)
+        self._total = cluster.iterations
 
         def watch(iteration: Iteration, plan: Plan) -> None:
             done = iteration.number + 1
-            if self._live is not None and (
-                done % _LIVE_EVERY == 0 or done == self._cluster.iterations
-            ):
-                self._progress.update(self._run, completed=done)
-                title = f"{_title(self._cluster, self._setup)}, seed {seed}, iteration {done}"
-                table = workers_table(
-                    title, self._cluster.workers, iteration.sizes, iteration.times, iteration.time
+            if self._live is not None and (self._is_due() or done == cluster.iterations):
+                title = f"{_title(cluster, setup)}, seed {seed}, iteration {done}"
+                self._table = workers_table(
+                    title, cluster.workers, iteration.sizes, iteration.times, iteration.time
                 )
-                self._live.update(Group(table, self._progress))
-            if done == self._cluster.iterations:
-                self._progress.advance(self._seeds)
 
         return watch
+
+    def track(self, part: str, iterations: Iterable[T]) -> Iterator[T]:
+        """Pass on the iterations of one part of the simulation, and count them."""
+        self._begin(part)
+        for done, iteration in enumerate(iterations, start=1):
+            yield iteration
+            self._progress.update(self._part, completed=done)
+            if self._is_due() or done == self._total:
+                self._show()
+
+    def _begin(self, part: str) -> None:
+        self._progress.remove_task(self._part)
+        self._part = self._progress.add_task(part, total=self._total)
+        self._show()
+
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._shown_at + _LIVE_EVERY
+
+    def _show(self) -> None:
+        if self._live is not None:
+            self._shown_at = time.monotonic()
+            # The bars are above the table, whose end a low terminal cuts off.
+            self._live.update(Group(self._progress, self._table) if self._table else self._progress)
 
     def __enter__(self) -> Display:
         if self._live is not None:
@@ -80,6 +112,46 @@ class Display:
     def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
+
+
+def headline(seeds: Sequence[Mapping[str, Any]], scored_from: int) -> dict[str, Any]:
+    """Return the gain and the distance to the optimum: medians and ranges over seeds, in words too.
+
+    >>> seed = {"time_over_bsp": 0.4, "time_over_oracle": 1.05, "waiting_share": 0.1}
+    >>> headline([seed], scored_from=0)["gain"]
+    {'value': 2.5, 'low': 2.5, 'high': 2.5}
+    """
+    result: dict[str, Any] = {
+        "gain": _ranged([1 / seed["time_over_bsp"] for seed in seeds]),
+        "above_optimum": _ranged([seed["time_over_oracle"] - 1 for seed in seeds]),
+        "waiting_share": _ranged([seed["waiting_share"] for seed in seeds]),
+        "optimum_is": "oracle",
+        "from_iteration": scored_from,
+    }
+    which = f"Simulated{_since(scored_from)}"
+    if len(seeds) > 1:
+        which += f", medians of {len(seeds)} seeds with their range"
+    gain = _worded(result["gain"], "{:.2f}")
+    above = _worded(result["above_optimum"], "{:.1%}")
+    faster = f"{gain} times {'faster than' if result['gain']['value'] > 1 else 'as fast as'}"
+    result["sentence"] = (
+        f"{which}: {faster} plain BSP, {above} above the optimum (the oracle's, which knows the "
+        "noise of each coming iteration)."
+    )
+    return result
+
+
+def _since(iteration: int) -> str:
+    return f", from iteration {iteration} on" if iteration else ""
+
+
+def _ranged(values: Sequence[float]) -> dict[str, float]:
+    return {"value": median(values), "low": min(values), "high": max(values)}
+
+
+def _worded(ranged: Mapping[str, float], form: str) -> str:
+    value, low, high = (form.format(ranged[name]) for name in ("value", "low", "high"))
+    return value if low == high else f"{value} ({low} to {high})"
 
 
 def print_workers(outcome: SimulationOutcome, setup: Setup, seed: int) -> None:
@@ -93,11 +165,11 @@ def print_workers(outcome: SimulationOutcome, setup: Setup, seed: int) -> None:
 
 
 def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
-    """Print the figures of a seed, or the medians of several."""
+    """Print the gain in a sentence, and the figures of a seed, or the medians of several."""
     several = len(result["seeds"]) > 1
     figures = result["medians"] if several else result["seeds"][0]
     median = f", medians of {len(result['seeds'])} seeds" if several else ""
-    scored = f", from iteration {cluster.score_from} on" if cluster.score_from else ""
+    scored = _since(result["headline"]["from_iteration"])
     table = Table(title=f"figures (simulated{median}{scored})", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
@@ -106,7 +178,9 @@ def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
             continue
         value = figures[name]
         table.add_row(words, "never" if value is None and "settle" in name else _form(form, value))
-    console().print(table)
+    out = console()
+    out.print(Text(result["headline"]["sentence"], style="bold"), soft_wrap=True)
+    out.print(table)
 
 
 def _form(form: str, value: float | None) -> str:

@@ -32,7 +32,7 @@ _FEW_ROWS, _FEW_DRAWS = 48, 24
 """Iterations and draws from which the range of the optimum is computed."""
 _CURVED = 0.015
 """The part of a difference from 1 by which the range of a gain is wider than that of the lines."""
-_BEFORE_FOLLOWING = 3
+_BEFORE_FOLLOWING = 2
 """First iterations in which sizes change because speeds differ, and not because they changed."""
 _MOST_PLANS = 64
 _STEPS = 40

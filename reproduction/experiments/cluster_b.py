@@ -60,7 +60,7 @@ class Scale:
 
     @property
     def schemes(self) -> list[str]:
-        return [BACKUP, SSP, FLEXRR, self.narx, BEST_OF, ORACLE, "asp"]
+        return [SEQUENTIAL, BACKUP, SSP, FLEXRR, self.narx, BEST_OF, ORACLE, "asp"]
 
 
 FULL = Scale(LEARNS_FROM, HOUR, 600, (0, 1, 2), (0.0, 0.03, 0.05, 0.1, 0.15, 0.2))
@@ -89,7 +89,7 @@ def run(settings: Settings, progress: Progress) -> Result:
 
     times = {model: time(model, model, scale.schemes, i) for i, model in enumerate(comparisons)}
     flexrrs = [f"flexrr:monitoring={o:g},moving={o:g}" for o in scale.overheads]
-    by_overhead = time("overheads", "resnet32", flexrrs, 2)
+    by_overhead = time("overheads", "resnet32", [SEQUENTIAL, *flexrrs], 2)
     accuracy = _train(settings, scale, comparisons["svm"], workload, part_of(progress, 3, 5))
     ratios = Ratios(
         {

@@ -34,13 +34,13 @@ TRAINED = ("--workload", "softmax", "--iterations", 4, "--evaluate-every", 2)
 SETTINGS = {
     "clock", "time", "cluster", "cluster_name", "num_workers", "total", "noisy", "workload",
     "optimizer", "partition", "shards", "target", "iterations", "stops_at_target",
-    "per_update_from", "evaluate_every", "seeds",
+    "per_update_from", "evaluate_every", "smoothed_over", "seeds", "interval_covers",
 }  # fmt: skip
 SCHEME = {
-    "scheme", "workers", "total", "policy", "predictor", "weighted", "medians", "spread", "seeds"
+    "scheme", "workers", "total", "policy", "predictor", "weighted", "medians", "intervals", "seeds"
 }  # fmt: skip
 FIGURES = {
-    "per_update_time", "updates_to_target", "time_to_target", "final_accuracy", "final_loss",
+    "time_per_update", "updates_to_target", "time_to_target", "final_accuracy", "final_loss",
     "per_update_over_bsp", "updates_over_bsp", "time_over_bsp", "updates", "time", "staleness",
     "dropped",
 }  # fmt: skip
@@ -90,7 +90,7 @@ def test_times_are_those_worked_out_by_hand(medians, cluster):
     assert list(result) == list(TIMES)
     for name, time in TIMES.items():
         assert result[name]["time"] == pytest.approx(time), name
-        assert result[name]["per_update_time"] == pytest.approx(time / 12), name
+        assert result[name]["time_per_update"] == pytest.approx(time / 6), name
         assert result[name]["per_update_over_bsp"] == pytest.approx(time / TIMES["bsp"]), name
 
 
@@ -106,9 +106,12 @@ def test_flexrr_is_compared_with_bsp_that_processes_one_sample_at_a_time(figures
     text = HAND_WORKED.replace("speed = 30.0", "curve = { overhead = 0.9, per_sample = 0.1 }")
     cluster.write_text(text, encoding="utf-8")
     costless = "flexrr:monitoring=0,moving=0"
-    argv = (cluster, "--workload", "none", "--schemes", f"asp,{costless}")
-    result = by_scheme(figures(*argv))
-    assert list(result) == ["bsp", "sequential-bsp", "asp", costless]
+    argv = (cluster, "--workload", "none", "--schemes")
+    alone = by_scheme(figures(*argv, costless))
+    assert list(alone) == ["bsp", costless]
+    assert not SEQUENTIAL & set(alone[costless]["medians"])
+    result = by_scheme(figures(*argv, f"asp,{costless},sequential-bsp"))
+    assert list(result) == ["bsp", "asp", costless, "sequential-bsp"]
     for name, scheme in result.items():
         is_sequential = name in ("sequential-bsp", costless)
         assert set(scheme["medians"]) == FIGURES | (SEQUENTIAL if is_sequential else set()), name
@@ -124,9 +127,9 @@ def test_flexrr_is_compared_with_bsp_that_processes_one_sample_at_a_time(figures
 
 
 def test_json_has_the_documented_schema(figures):
-    argv = ("--target", 0.3, "--seeds", "1-3", "--schemes", "asp,lb-bsp,flexrr")
+    argv = ("--target", 0.3, "--seeds", "1-3", "--schemes", "asp,lb-bsp,flexrr,sequential-bsp")
     result = figures(*TRAINED, *argv)
-    assert list(result) == ["settings", "schemes"]
+    assert list(result) == ["settings", "schemes", "best"]
     assert set(result["settings"]) == SETTINGS
     assert result["settings"]["seeds"] == [1, 2, 3]
     assert "simulated" in result["settings"]["time"]
@@ -141,15 +144,16 @@ def test_json_has_the_documented_schema(figures):
             assert curve["updates"] == [0, 2, 4]
             assert curve["time"][-1] == seed["time"]
             assert curve["accuracy"][-1] == seed["final_accuracy"]
-        for name in ("per_update_time", "final_loss", "per_update_over_bsp"):
+            assert curve["smoothed"][-1] == pytest.approx(np.mean(curve["accuracy"]))
+        for name in ("time_per_update", "final_loss", "per_update_over_bsp"):
             values = [seed[name] for seed in scheme["seeds"]]
             assert scheme["medians"][name] == np.median(values)
-            assert scheme["spread"][name] == [min(values), max(values)]
+            assert scheme["intervals"][name] == [min(values), max(values)]
 
 
 def test_everything_in_json_is_documented():
     text = DOCS.read_text(encoding="utf-8")
-    for name in SETTINGS | SCHEME | FIGURES | SEQUENTIAL | {"curve", "faults"}:
+    for name in SETTINGS | SCHEME | FIGURES | SEQUENTIAL | {"curve", "smoothed", "faults", "best"}:
         assert f"`{name}`" in text, name
 
 
@@ -189,12 +193,67 @@ def test_target_that_was_not_reached_has_no_figures(figures, printed):
                 "time_over_bsp",
             ):
                 assert values[name] is None
-        assert scheme["spread"]["time_to_target"] == [None, None]
-    assert printed(*argv).count("not reached") == 4
+        assert scheme["intervals"]["time_to_target"] == [None, None]
+    assert printed(*argv, "--seeds", 0).count("not reached") == 4
+
+
+def test_several_seeds_are_the_default_and_one_is_enough_if_it_is_given(figures, cluster):
+    argv = (cluster, "--workload", "none", "--schemes", "asp")
+    assert figures(*argv)["settings"]["seeds"] == list(range(20))
+    assert figures(*argv, "--seeds", 7)["settings"]["seeds"] == [7]
+
+
+def test_target_is_reached_by_the_mean_of_five_evaluations(figures):
+    argv = ("--workload", "softmax", "--iterations", 60, "--target", 0.8, "--schemes", "asp")
+    settings, schemes, _ = figures(*argv, "--seeds", "0-1").values()
+    for seed in (seed for scheme in schemes for seed in scheme["seeds"]):
+        curve = seed["curve"]
+        means = [np.mean(curve["accuracy"][max(0, i - 4) : i + 1]) for i in range(13)]
+        assert curve["smoothed"] == pytest.approx(means)
+        reached = next(i for i, mean in enumerate(means) if mean >= 0.8)
+        assert seed["updates_to_target"] == curve["updates"][reached]
+        assert seed["time_to_target"] == curve["time"][reached]
+    assert settings["smoothed_over"] == 5
+
+
+def test_scheme_is_the_best_only_if_intervals_do_not_overlap(figures, cluster):
+    argv = (cluster, "--workload", "none", "--seeds")
+    # In seconds of an update, worked out by hand: 3, 1.5, 1 and 1.
+    clear = figures(*argv, "0-5", "--schemes", "asp,backup:like=fast")
+    assert clear["best"] == {"per_update_over_bsp": ["backup:like=fast"]}
+    same = figures(*argv, "0-5", "--schemes", "backup:like=fast,backup:like=fast,backups=1")
+    assert same["best"] == {
+        "per_update_over_bsp": ["backup:like=fast", "backup:like=fast,backups=1"]
+    }
+
+
+def test_too_few_seeds_call_no_scheme_the_best(figures, printed, cluster):
+    argv = (cluster, "--workload", "none", "--schemes", "asp", "--seeds")
+    assert [figures(*argv, seeds)["best"] is None for seeds in ("0-4", "0-5")] == [True, False]
+    assert "Best time per update: asp" in printed(*argv, "0-5")
+    assert "Best time" not in printed(*argv, "0-4")
+
+
+def test_every_column_says_which_way_is_better(printed):
+    out = printed(*TRAINED, "--target", 0.3, "--schemes", "asp", "--seeds", "0-5")
+    assert (out.count("(lower"), out.count("(higher"), out.count("is better)")) == (6, 1, 7)
+
+
+def test_picture_has_intervals_and_says_which_way_is_better(printed, tmp_path):
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "compare.svg"
+    out = printed(*TRAINED, "--target", 0.3, "--schemes", "asp", "--seeds", "0-5", "--plot", path)
+    drawn = path.read_text(encoding="utf-8")
+    assert drawn.count("lower is better") == 3
+    assert drawn.count("(higher is better)") == 1
+    verdicts = [line for line in out.splitlines() if line.startswith("Best ")]
+    assert len(verdicts) == 4
+    # A band for each of two schemes in both panels.
+    assert len(re.findall(r"FillBetweenPolyCollection|PolyCollection_", drawn)) == 4
 
 
 def test_run_stops_at_the_target_unless_told_how_long_it_is(figures):
-    argv = ("--workload", "softmax", "--target", 0.3, "--schemes", "bsp")
+    argv = ("--workload", "softmax", "--target", 0.3, "--schemes", "bsp", "--seeds", 0)
     stopped = figures(*argv)
     (seed,) = stopped["schemes"][0]["seeds"]
     assert (stopped["settings"]["stops_at_target"], seed["updates"]) == (True, 5)
@@ -270,7 +329,7 @@ def test_table_says_what_ran_and_that_it_is_simulated(printed):
     assert re.fullmatch(what + r".*; softmax-digits, sgd:learning_rate=0\.3", lines[0])
     assert re.fullmatch(r".*\b2 seeds, 4 updates; .*\bvirtual time, simulated", lines[1])
     assert "\x1b" not in out
-    assert "updates to 30%" in " ".join(out.split())
+    assert "to 30%" in out
 
 
 def test_timing_only_runs_where_torch_is_not_installed(cluster):
@@ -305,12 +364,12 @@ def test_plot_names_schemes_and_says_what_its_times_are(printed, cluster, tmp_pa
     path = tmp_path / "compare.svg"
     printed(cluster, "--workload", "none", "--schemes", "asp", "--plot", path)
     drawn = path.read_text(encoding="utf-8")
-    for text in ("asp", "bsp", "virtual time, simulated", "per-update time / BSP"):
+    for text in ("asp", "bsp", "virtual time, simulated", "time per update / BSP"):
         assert f"<!-- {text}" in drawn or text in drawn, text
 
 
 def test_run_on_a_terminal_is_shown_live(shown, cluster):
-    text = shown(cluster, "--workload", "none", "--schemes", "asp")
+    text = shown(cluster, "--workload", "none", "--schemes", "asp", "--seeds", 0)
     assert "asp, seed 0 (virtual time, simulated)" in text
     assert "2/2" in text
     assert "6/6" in text

@@ -9,13 +9,18 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from evenstep import runlog
+from evenstep.cli.demo_result import DemoResult
+from evenstep.cli.demo_settings import DemoSettings
 from evenstep.cli.main import main
 from evenstep.errors import EvenstepError
+from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.simulator.load.throttle import Throttles
+from tests.figures import numbers_in
 
 DEMO = [sys.executable, "-m", "evenstep", "demo", "--workers", "2", "--epochs", "1"]
 GROUPS = Path("/sys/fs/cgroup/cpu")
@@ -70,6 +75,49 @@ def test_balancing_is_faster_and_nobody_beats_the_optimum(demo):
     assert figures["gain"]["value"] > 1.1
     assert figures["above_optimum"] > -0.01
     assert sum(figures["optimum_batch_sizes"]) == 64
+
+
+@pytest.mark.distributed
+def test_speedup_by_the_clock_is_that_of_the_run_logs(demo):
+    folder, figures, _ = demo
+    seconds = {}
+    for run in ("plain", "balanced"):
+        run_log = runlog.read(folder / f"demo-{run}.jsonl")
+        seconds[run] = run_log.starts[-1] + run_log.iteration_times[-1]
+    assert figures["seconds"] == pytest.approx(seconds)
+    by_clock = seconds["plain"] / seconds["balanced"]
+    assert figures["speedup_by_clock"] == pytest.approx(by_clock)
+    # The exchange of gradients and the first iterations only take from the gain.
+    assert by_clock < figures["speedup"]
+
+
+def test_one_sentence_has_both_speedups(demo_result):
+    (line,) = [line for line in demo_result.lines() if "by the clock" in line]
+    assert numbers_in(line) == [4.0, 3, 7.0, 2.5, 2.8, 500, 500]
+
+
+@pytest.fixture
+def demo_result(tmp_path):
+    """Two made-up runs of three iterations of 2 s and 0.5 s, with 0.5 s for each exchange."""
+    settings = DemoSettings(str(tmp_path), num_workers=2)
+    settings.result.write_text(
+        json.dumps(
+            {
+                "largest_difference": 0.0,
+                "largest_parameter": 1.0,
+                "accuracy": {"plain": 0.9, "balanced": 0.9},
+                "late_batches": 0,
+            }
+        )
+    )
+    for run, seconds in (("plain", 2.0), ("balanced", 0.5)):
+        header = Header("emulated", "demo", ("V100", "M60"), 64, "equal_finish", "none", seed=0)
+        with RunLogWriter(settings.log(run), header) as log:
+            for k in range(3):
+                times, sizes = np.full(2, seconds), np.array([32, 32])
+                log.iteration(IterationRow(k, 0, k * (seconds + 0.5), sizes, times, np.zeros(2)))
+            log.event(Event("end", 3))
+    return DemoResult.of(settings)
 
 
 @pytest.mark.distributed

@@ -11,6 +11,7 @@ import pytest
 from evenstep import runlog
 from evenstep.policies import POLICIES, WRAPPERS
 from evenstep.predictors import PREDICTORS
+from tests.figures import numbers_in
 
 COMMAND = "simulate"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "clusters"
@@ -36,7 +37,7 @@ SHARES = {"static": "static:shares=15/4/2/1"}
 
 def test_json_has_the_documented_figures_of_every_seed_and_their_medians(figures):
     result = figures("G", "--iterations", 60, "--seeds", "0-2")
-    assert list(result) == ["seeds", "medians"]
+    assert list(result) == ["headline", "seeds", "medians"]
     assert [seed["seed"] for seed in result["seeds"]] == [0, 1, 2]
     for seed in result["seeds"]:
         assert set(seed) == DOCUMENTED | {"seed"}
@@ -46,6 +47,41 @@ def test_json_has_the_documented_figures_of_every_seed_and_their_medians(figures
     assert {result["medians"][name] for name in late} == {None}
     for name in DOCUMENTED - {"final_sizes"} - late:
         assert result["medians"][name] == np.median([seed[name] for seed in result["seeds"]]), name
+
+
+def test_headline_has_the_gain_and_the_distance_to_the_oracle_with_their_ranges(figures, printed):
+    run = ("G", "--iterations", 40, "--seeds", "0-2")
+    result = figures(*run)
+    head, seeds = result["headline"], result["seeds"]
+    for name, values in {
+        "gain": [1 / seed["time_over_bsp"] for seed in seeds],
+        "above_optimum": [seed["time_over_oracle"] - 1 for seed in seeds],
+        "waiting_share": [seed["waiting_share"] for seed in seeds],
+    }.items():
+        value, low, high = sorted(values)[1], min(values), max(values)
+        assert head[name] == pytest.approx({"value": value, "low": low, "high": high}), name
+    assert (head["optimum_is"], head["from_iteration"]) == ("oracle", 0)
+    assert numbers_in(head["sentence"]) == pytest.approx(
+        [3, *(round(head["gain"][name], 2) for name in ("value", "low", "high")),
+         *(round(100 * head["above_optimum"][name], 1) for name in ("value", "low", "high"))]
+    )  # fmt: skip
+    lines = printed(*run).splitlines()
+    assert lines.index(head["sentence"]) < lines.index(
+        next(line for line in lines if line.startswith("figures"))
+    )
+
+
+@pytest.mark.parametrize(("iterations", "since"), [(500, 0), (501, 500)])
+def test_learning_is_left_out_of_a_run_that_is_longer(figures, printed, iterations, since):
+    run = ("P", "--workers", 2, "--iterations", iterations, "--predictor", "ema")
+    assert figures(*run)["headline"]["from_iteration"] == since
+    assert printed(*run).count("from iteration 500 on") == (2 if since else 0)
+
+
+@pytest.mark.parametrize(("policy", "faster"), [("equal_finish", True), ("even", False)])
+def test_headline_calls_only_what_is_faster_faster(figures, policy, faster):
+    head = figures("G", "--iterations", 30, "--policy", policy)["headline"]
+    assert ("faster" in head["sentence"], head["gain"]["value"] > 1) == (faster, faster)
 
 
 def test_every_figure_in_the_documentation_is_printed():
@@ -190,6 +226,7 @@ def test_simulated_figures_are_called_simulated(printed):
 
 def test_run_on_a_terminal_is_shown_live(shown):
     text = shown("G", "--iterations", 20)
+    assert "oracle" in text
     assert "iteration 20" in text
     assert "20/20" in text
     assert "\x1b[?25h" in text

@@ -49,7 +49,9 @@ def test_hour_and_levels_are_those_of_the_trace():
 
 def test_all_schemes_have_the_same_seconds(tmp_path):
     window = Window(2.0, 6.0)
-    made = time_schemes("x", SMALL, "backup,ssp,flexrr", window, (0, 1), Parts(tmp_path), quiet)
+    made = time_schemes(
+        "x", SMALL, "sequential-bsp,backup,ssp,flexrr", window, (0, 1), Parts(tmp_path), quiet
+    )
     assert list(made) == ["bsp", "sequential-bsp", "backup", "ssp", "flexrr"]
     for runs in made.values():
         assert [run.updates * run.per_update for run in runs] == pytest.approx([4.0, 4.0])

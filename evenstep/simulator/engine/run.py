@@ -3,6 +3,9 @@
 One run gives hardware efficiency (time per update), statistical efficiency (updates to a target)
 and their product, the time to the target. An update is n gradients, whether the scheme averages
 them or applies them one by one; the paper's per-update time is the time per gradient.
+
+The accuracy of a model in training is noisy, and the first crossing of a noisy curve is a matter of
+luck. So a target counts as reached when the mean of the last evaluations reaches it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import TYPE_CHECKING, Protocol
 
 from evenstep.core import require_whole
@@ -20,6 +24,9 @@ if TYPE_CHECKING:
     import torch
 
     from evenstep.simulator.workloads.workload import Evaluation
+
+SMOOTHED_OVER = 5
+"""Evaluations in a smoothed accuracy."""
 
 
 class Engine(Protocol):
@@ -142,7 +149,7 @@ class Run:
             due = count % self._evaluate_every == 0 or count == last
             point = self._evaluate() if due else None
             yield Progress(count, self.times[-1], point)
-            if point and target is not None and point.evaluation.accuracy >= target:
+            if point and target is not None and self.smoothed[-1] >= target:
                 return
 
     def per_update_time(self, skip: int = 0) -> float:
@@ -153,10 +160,15 @@ class Run:
         start = self.times[skip - 1] if skip else 0.0
         return (self.times[-1] - start) / ((len(self.times) - skip) * self.num_counted)
 
+    @property
+    def smoothed(self) -> list[float]:
+        """The smoothed accuracy at each point."""
+        return smoothed([point.evaluation.accuracy for point in self.points])
+
     def reached(self, target: float) -> Point | None:
-        """Return the first point with this accuracy, or None if it was never reached."""
-        reached = (point for point in self.points if point.evaluation.accuracy >= target)
-        return next(reached, None)
+        """Return the first point with this smoothed accuracy, or None if it was never reached."""
+        pairs = zip(self.points, self.smoothed, strict=True)
+        return next((point for point, accuracy in pairs if accuracy >= target), None)
 
     def _make_update(self) -> None:
         """Run the engine until another n gradients have been used."""
@@ -175,3 +187,12 @@ class Run:
         point = Point(len(self.times), self._engine.now, self._evaluator.evaluate())
         self.points.append(point)
         return point
+
+
+def smoothed(accuracies: Sequence[float], over: int = SMOOTHED_OVER) -> list[float]:
+    """Return the mean of each accuracy and those before it, of `over` or as many as there are.
+
+    >>> smoothed([0.1, 0.5, 0.9, 0.7], over=2)
+    [0.1, 0.3, 0.7, 0.8]
+    """
+    return [fmean(accuracies[max(0, i + 1 - over) : i + 1]) for i in range(len(accuracies))]

@@ -49,20 +49,14 @@ class SchemeSpec:
 def parse_scheme_specs(text: str) -> list[SchemeSpec]:
     """Parse schemes separated by commas, which also separate the settings of each.
 
-    BSP is always first, because all schemes are compared with it; FlexRR adds sequential BSP.
+    BSP is always first, because all schemes are compared with it.
     """
     contenders = [_contender(spec) for spec in _specs(text)]
     labels = [contender.label for contender in contenders]
     for label in labels:
         if labels.count(label) > 1:
             raise InvalidSetting(f"schemes must be given once each, got {label!r} twice")
-    if any(contender.compares_with == SEQUENTIAL_BSP for contender in contenders):
-        contenders = _first(SEQUENTIAL_BSP, contenders)
-    return _first(BSP, contenders)
-
-
-def _first(label: str, contenders: list[SchemeSpec]) -> list[SchemeSpec]:
-    return [_contender(label), *(each for each in contenders if each.label != label)]
+    return [_contender(BSP), *(each for each in contenders if each.label != BSP)]
 
 
 def _specs(text: str) -> list[str]:

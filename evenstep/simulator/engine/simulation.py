@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,19 @@ STEADY_AFTER = 50
 
 Watcher = Callable[[Iteration, Plan], None]
 """Called with every iteration of the chosen policy and its plan."""
+
+T = TypeVar("T")
+
+
+class Tracker(Protocol):
+    """Passes on the iterations of one part of a simulation, and sees how far it is."""
+
+    def __call__(self, part: str, iterations: Iterable[T], /) -> Iterable[T]: ...
+
+
+def untracked(part: str, iterations: Iterable[T]) -> Iterable[T]:
+    """Pass on the iterations."""
+    return iterations
 
 
 def needs_predictor(policy: str) -> bool:
@@ -101,11 +114,15 @@ class SimulationOutcome:
         realised: Floats = self.times.max(axis=1)
         return realised
 
+    @property
+    def scored_from(self) -> int:
+        """The first iteration that counts; predictors learn before it, if the run is longer."""
+        return self.cluster.score_from if len(self.sizes) > self.cluster.score_from else 0
+
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run; docs/simulate.md defines them."""
         num_iterations = len(self.sizes)
-        start = self.cluster.score_from if num_iterations > self.cluster.score_from else 0
-        scored = slice(start, None)
+        scored = slice(self.scored_from, None)
         change = self.cluster.changes_at
         if change is None or not 0 < change < num_iterations:
             change = num_iterations
@@ -150,19 +167,24 @@ class SimulationOutcome:
 
 
 def simulate(
-    cluster: Cluster, setup: Setup, iterations: int, watch: Watcher | None = None
+    cluster: Cluster,
+    setup: Setup,
+    iterations: int,
+    watch: Watcher | None = None,
+    track: Tracker = untracked,
 ) -> SimulationOutcome:
     """Run the policy, plain BSP and the oracle on the same noise."""
     planner = BalancedPlanner(setup.balancer(cluster))
     run: list[Iteration] = []
     plans: list[Plan] = []
-    for iteration in VirtualEngine(cluster, planner).run(iterations):
+    for iteration in track(setup.policy, VirtualEngine(cluster, planner).run(iterations)):
         run.append(iteration)
         plans.append(planner.in_force)
         if watch is not None:
             watch(iteration, planner.in_force)
-    even = Setup("even").planner(cluster)
-    best = _optima(cluster, [iteration.at for iteration in run])
+    even = VirtualEngine(cluster, Setup("even").planner(cluster))
+    oracle = VirtualEngine(cluster, OraclePlanner(cluster))
+    best = _optima(cluster, track("optimum", [iteration.at for iteration in run]))
     return SimulationOutcome(
         cluster=cluster,
         sizes=np.array([iteration.sizes for iteration in run]),
@@ -175,8 +197,8 @@ def simulate(
         optimum_realised=np.array(
             [cluster.times(x, i.at).max() for x, i in zip(best, run, strict=True)]
         ),
-        bsp=_iteration_times(cluster, even, iterations),
-        oracle=_iteration_times(cluster, OraclePlanner(cluster), iterations),
+        bsp=np.array([i.time for i in track("plain BSP", even.run(iterations))]),
+        oracle=np.array([i.time for i in track("oracle", oracle.run(iterations))]),
     )
 
 
@@ -206,11 +228,7 @@ def _median(values: Sequence[Any]) -> Any:
     return median if np.isfinite(median) else None
 
 
-def _iteration_times(cluster: Cluster, planner: SizeSource, iterations: int) -> Floats:
-    return np.array([i.time for i in VirtualEngine(cluster, planner).run(iterations)])
-
-
-def _optima(cluster: Cluster, conditions: list[Conditions]) -> list[Ints]:
+def _optima(cluster: Cluster, conditions: Iterable[Conditions]) -> list[Ints]:
     """Return the optimum of each iteration, computed once for equal conditions."""
     known: dict[tuple[bytes, bytes], Ints] = {}
     optima = []

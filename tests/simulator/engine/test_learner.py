@@ -137,7 +137,7 @@ def test_run_stops_where_the_target_is_reached():
     seen = list(run.advance(updates=200, target=0.8))
     points = [progress.point for progress in seen if progress.point]
     assert [point.updates for point in points] == list(range(5, len(seen) + 1, 5))
-    assert [point.evaluation.accuracy >= 0.8 for point in points[-2:]] == [False, True]
+    assert [accuracy >= 0.8 for accuracy in run.smoothed[-2:]] == [False, True]
     assert run.reached(0.8) == points[-1]
     # And it can continue from there.
     assert next(run.advance(updates=1)).updates == len(seen) + 1

@@ -22,12 +22,11 @@ def test_bsp_is_always_included():
     assert parse_scheme_specs("asp")[0] == parse_scheme_specs("bsp")[0] == BSP
 
 
-def test_sequential_bsp_comes_with_flexrr():
-    _, second, flexrr = parse_scheme_specs("flexrr:monitoring=0.1,moving=0.05")
-    assert second == SEQUENTIAL
+def test_sequential_bsp_runs_only_if_it_is_named():
+    _, flexrr = parse_scheme_specs("flexrr:monitoring=0.1,moving=0.05")
     assert flexrr.label == flexrr.scheme == "flexrr:monitoring=0.1,moving=0.05"
-    assert flexrr.compares_with == second.compares_with == "sequential-bsp"
-    assert parse_scheme_specs("sequential-bsp,flexrr")[1] == SEQUENTIAL
+    assert flexrr.compares_with == SEQUENTIAL.compares_with == "sequential-bsp"
+    assert parse_scheme_specs("flexrr,sequential-bsp")[2] == SEQUENTIAL
 
 
 LB_BSP = {

@@ -1,5 +1,6 @@
 """The simulation: figures worked out by hand, and properties of every run."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -42,6 +43,18 @@ SWAPPED = replace(
     changes_at=4,
 )
 LAST_SPEEDS = Setup("proportional", "memoryless")
+
+
+def test_every_part_of_a_simulation_is_tracked():
+    seen = []
+
+    def track(part, iterations):
+        for iteration in iterations:
+            seen.append(part)
+            yield iteration
+
+    simulate(TINY, LAST_SPEEDS, 4, track=track)
+    assert Counter(seen) == {"proportional": 4, "optimum": 4, "plain BSP": 4, "oracle": 4}
 
 
 def test_figures_of_a_tiny_cluster_by_hand():
