@@ -14,9 +14,9 @@ than a minute.
 examples:
   evenstep compare
   evenstep compare B --workload svm --target 0.9 --seeds 0-5 --plot compare.png
-  evenstep compare --schemes ssp:bound=3,lb-bsp,lb-bsp:stepwise,unweighted --optimizer momentum
+  evenstep compare --schemes ssp:bound=3,lb-bsp:stepwise --optimizer momentum
   evenstep compare --schemes flexrr,sequential-bsp
-  evenstep compare A --workload resnet32 --data cifar-10-batches-py --target 0.5 --seeds 0
+  evenstep compare A --workload resnet32 --data cifar-10-batches-py --seeds 0
   evenstep compare P --workload none --json
   evenstep compare --engine ray --iterations 50
 """

@@ -1,5 +1,7 @@
 """Estimates against runs whose truth is known: by hand, and simulated."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def rows(sizes, noise=0.0, start=0, seed=0, **changes):
 BALANCED = [(16, 16)] * 2 + [(20, 12)] * 3 + [(22, 10)] * 35
 
 
-def estimated(records, **changes):
+def estimated(records, **changes) -> Any:
     return estimates_of(log_of(*records, **{"policy": "equal_finish", **changes}))
 
 
@@ -147,7 +149,7 @@ def test_memory_does_not_grow_and_measured_figures_are_exact():
     for record in records:
         estimator.take(record)
     assert len(estimator._held) <= 512
-    estimates = estimator.estimates()
+    estimates: Any = estimator.estimates()
     assert estimates.num_iterations == pytest.approx(4000, abs=40)
     real = [max(r.times) for r in records[estimates.first :]]
     assert estimates.iteration_time == pytest.approx(np.mean(real))

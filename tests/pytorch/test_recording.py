@@ -3,8 +3,8 @@
 from evenstep import runlog
 from evenstep.core.planner import Planner
 from evenstep.policies import Even
-from evenstep.runlog import IterationRow
 from evenstep.training.recorder import Recorder, header_of
+from tests.runlog.examples import row
 
 
 class Remembering:
@@ -26,7 +26,7 @@ def recorded(log, iterations=3):
     planner = Planner(["w0", "w1"], 8, Even())
     recorder = Recorder(log, header_of(planner, "measured", "balanced", "none"))
     for k in range(iterations):
-        recorder.record(IterationRow(k, 0, 0.2 * k, [4, 4], [0.1, 0.2]), planner.plan)
+        recorder.record(row(k, [4, 4], [0.1, 0.2]), planner.plan)
     recorder.close(iterations)
 
 

@@ -206,6 +206,7 @@ def test_estimates_are_of_the_workers_that_are_there():
         *(row(k, [32], [0.32]) for k in range(6, 12)),
     )
     estimates = job.estimates()
+    assert estimates is not None
     assert estimates.plain.value == estimates.optimum.value == pytest.approx(0.32)
 
 
