@@ -71,7 +71,8 @@ def gain_words(estimates: Estimates) -> str:
     """Return what was gained against plain BSP, or what could be gained."""
     gain = estimates.gain
     if math.isnan(gain.value):
-        return "What plain BSP would take is unknown, as some workers had no batch."
+        return "What plain BSP would take is unknown: a worker had no batch, or there are fewer samples than "
+            "workers."
     plain = duration_range(estimates.plain)
     if estimates.is_even:
         saved = estimates.could_save

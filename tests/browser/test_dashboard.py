@@ -306,12 +306,12 @@ def test_of_200_workers_the_slowest_is_first_in_the_table_and_in_the_lanes(
     times, sizes = np.full(200, 0.1), np.full(200, 8)
     times[137], sizes[55] = 0.26, 9
     rows = [row(k, sizes, times) for k in range(40)]
-    (tmp_path / "run.jsonl").write_text(text_of(header(names), *rows))
+    (tmp_path / "run.jsonl").write_text(text_of(header(names, total=1601), *rows))
     page = open_page(dashboard(tmp_path).url)
     first = page.locator("tr[data-worker]").first
     expect(first).to_have_attribute("data-worker", "137")
     expect(first).to_have_class(re.compile("straggler"))
-    expect(page.locator("#sentence")).to_contain_text("worker-137, 2.6 x slower")
+    expect(page.locator("#sentence")).to_contain_text("worker-137, 2.6 times slower")
     screenshot(page, "one-slow-of-200")
     page.locator("#workers").select_option("7")
     page.locator("#timeline").click(position={"x": 5, "y": 26})

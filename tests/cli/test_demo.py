@@ -20,6 +20,7 @@ from evenstep.cli.main import main
 from evenstep.errors import EvenstepError
 from evenstep.runlog import Event, Header, IterationRow, RunLogWriter
 from evenstep.simulator.load.throttle import Throttles
+from tests.estimates.test_views import told
 from tests.figures import numbers_in
 
 DEMO = [sys.executable, "-m", "evenstep", "demo", "--workers", "2", "--epochs", "1"]
@@ -89,6 +90,21 @@ def test_speedup_by_the_clock_is_that_of_the_run_logs(demo):
     assert figures["speedup_by_clock"] == pytest.approx(by_clock)
     # The exchange of gradients and the first iterations only take from the gain.
     assert by_clock < figures["gain"]["value"]
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(180)
+def test_views_of_a_real_training_say_the_same(demo, capsys):
+    _, figures, _ = demo
+    log = figures["files"]["run log, balanced"]
+    capsys.readouterr()
+    said = []
+    for command in ("report", "advise", "watch"):
+        assert main([command, log]) == 0
+        found = told(capsys.readouterr().out)
+        said.append((found["gain"], found["plain"], found["waiting"]))
+    assert said[0] == said[1] == said[2]
+    assert said[0][0]
 
 
 def test_one_sentence_has_both_speedups(demo_result):

@@ -146,14 +146,10 @@ def test_the_dashboard_has_a_light_and_a_dark_theme():
 def test_the_dashboard_is_as_distinct(theme):
     colours = dashboard()[theme]
     for names in (("card", "run", "plain", "optimum"), ("card", "run", "warn", "wait")):
-        older = {"run": "accent", "optimum": "best", "warn": "late"}
-        shown = [name if name in colours else older[name] for name in names]
-        assert confused({name: colours[name] for name in shown}) == []
+        assert confused({name: colours[name] for name in names}) == []
 
 
 @pytest.mark.parametrize("role", ["run", "plain", "optimum", "warn", "wait", "workers"])
 def test_a_colour_means_the_same_in_plots_and_on_the_dashboard(role):
     light, dark = dashboard().values()
-    if "run" not in light:
-        pytest.skip("the page has its older colours")
     assert (LIGHT.roles[role], DARK.roles[role]) == (light[role], dark[role])
