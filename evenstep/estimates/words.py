@@ -71,8 +71,7 @@ def gain_words(estimates: Estimates) -> str:
     """Return what was gained against plain BSP, or what could be gained."""
     gain = estimates.gain
     if math.isnan(gain.value):
-        return "What plain BSP would take is unknown: a worker had no batch, or there are fewer samples than "
-            "workers."
+        return "Plain BSP's time is unknown: a worker had no batch, or the total is too small."
     plain = duration_range(estimates.plain)
     if estimates.is_even:
         saved = estimates.could_save

@@ -94,13 +94,14 @@ def test_speedup_by_the_clock_is_that_of_the_run_logs(demo):
 
 @pytest.mark.distributed
 @pytest.mark.timeout(180)
-def test_views_of_a_real_training_say_the_same(demo, capsys):
+def test_views_of_a_real_training_say_the_same(demo, capsys, tmp_path):
     _, figures, _ = demo
     log = figures["files"]["run log, balanced"]
     capsys.readouterr()
     said = []
-    for command in ("report", "advise", "watch"):
-        assert main([command, log]) == 0
+    page = ["-o", str(tmp_path / "page.html")]
+    for command in (["report", *page], ["advise"], ["watch"]):
+        assert main([*command, log]) == 0
         found = told(capsys.readouterr().out)
         said.append((found["gain"], found["plain"], found["waiting"]))
     assert said[0] == said[1] == said[2]
