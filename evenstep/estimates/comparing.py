@@ -1,0 +1,202 @@
+"""Comparing iterations as they were with other sizes in the same conditions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evenstep.core import Bools, Floats, Ints
+from evenstep.estimates.estimates import Estimate
+from evenstep.estimates.overheads import SHARES, median
+
+AROUND = 4
+"""Iterations before and after one whose median speed is its lasting speed."""
+_DRAWS = 64
+_BLOCK = 4
+"""Neighbouring iterations that are drawn together, as they are alike."""
+_MOST_OVERHEAD = 0.9
+"""Largest overhead that is drawn, as a share of the fastest worker's time."""
+_FEW_ROWS, _FEW_DRAWS = 48, 24
+"""Iterations and draws from which the range of the optimum is computed."""
+_CURVED = 0.015
+"""The part of a difference from 1 by which the range of a gain is wider than that of the lines."""
+_STEPS = 40
+"""Bisections that find the optimum: to one part in 10^12."""
+
+
+@dataclass(frozen=True, eq=False)
+class Iterations:
+    """Some iterations as matrices of (iterations, workers); a time is NaN where it is unknown."""
+
+    sizes: Floats
+    times: Floats
+    lasting: Floats
+    """The lasting slowness of each worker over that of the iteration."""
+    even: Floats
+    """The sizes of plain BSP."""
+    total: int
+    caps: Ints
+
+    @property
+    def longest(self) -> Floats:
+        """The time of each iteration."""
+        longest: Floats = np.fmax.reduce(self.times, axis=1)
+        return longest
+
+    def at_even(self, shares: Floats) -> Floats:
+        """Return the times, with their noise, moved to the sizes of plain BSP.
+
+        `shares` are the shares of overhead. An iteration may be the end of an epoch, or accumulate
+        batches: then the sizes are in proportion.
+        """
+        even = self.even * (self.sizes.sum(axis=1, keepdims=True) / self.total)
+        moved: Floats = self.times * (self._work(even, shares) / self._work(self.sizes, shares))
+        return moved
+
+    def best(self, shares: Floats) -> Floats:
+        """Return the iteration times, with noise, of the best sizes for the lasting speeds."""
+        fixed, slope = shares * self.even, 1 - shares
+        now = self.times / self._work(self.sizes, shares)
+        if np.isnan(now).any():
+            # A worker without a time is as slow as in the other iterations.
+            now = np.where(np.isnan(now), median(now), now)
+            now = np.where(np.isnan(now), median(now.T)[:, None], now)
+        slowness = now * self.lasting
+        totals = np.rint(self.sizes.sum(axis=1))
+        most = np.minimum(self.caps, totals[:, None])
+        least = np.minimum(1.0, most)
+        low = np.zeros(len(now))
+        high = (slowness * self._work(most, shares)).max(axis=1)
+
+        def at(level: Floats) -> Floats:
+            fits = np.floor((level[:, None] / slowness - fixed) / slope * (1 + 1e-12))
+            return np.clip(fits, least, most)
+
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            enough = at(middle).sum(axis=1) >= totals
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        best = at(high)
+        # More may fit than there is to do; where limits leave too little room, there is no optimum.
+        room = best.sum(axis=1) >= totals
+        return np.where(room, (now * self._work(best, shares)).max(axis=1), np.nan)
+
+    def some(self, rows: slice) -> Iterations:
+        """Return some of the iterations."""
+        return replace(
+            self, sizes=self.sizes[rows], times=self.times[rows], lasting=self.lasting[rows]
+        )
+
+    def _work(self, sizes: Floats | Ints, shares: Floats) -> Floats:
+        work: Floats = shares * self.even + (1 - shares) * sizes
+        return work
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What other sizes would have brought; arrays have one entry per worker."""
+
+    gain: Estimate
+    """The time of plain BSP over that of the iterations."""
+    possible: Estimate
+    """The time of the iterations over that of the optimum."""
+    plain_times: Floats
+    """Mean times with the sizes of plain BSP, without spikes."""
+    shares: Floats
+    """Shares of overhead."""
+    told: Bools
+    """Whether a worker's own changes of size tell its share."""
+
+    @classmethod
+    def without(cls, times: Floats, ratio: float) -> Comparison:
+        """Make the comparison of iterations that cannot have other sizes, or not known ones."""
+        means = mean(times)
+        one = Estimate.exactly(ratio)
+        return cls(one, one, means, np.zeros_like(means), np.zeros(len(means), bool))
+
+
+def compare(run: Iterations, posterior: Floats, told: Bools, together: bool) -> Comparison:
+    """Compare iterations with plain BSP and the optimum.
+
+    `posterior` has the probability of each share of overhead, (workers, shares); if `together`, all
+    workers have the same share.
+    """
+    rng = np.random.default_rng(0)
+    shares = np.where(told, posterior @ SHARES, _typical(posterior))
+    plain_times = mean(replace(run, times=run.times * run.lasting).at_even(shares))
+    drawn = [_draw(posterior, together, rng) for _ in range(_DRAWS)]
+    if not together:
+        # Where sizes tell nothing, workers may as well have the same overhead in seconds.
+        for i in range(0, _DRAWS, 2):
+            seconds = rng.uniform(0, _MOST_OVERHEAD) * plain_times.min()
+            drawn[i] = np.where(told, drawn[i], seconds / plain_times)
+    gain = _gain(run, drawn, rng)
+    return Comparison(gain, _possible(run, shares, drawn[:_FEW_DRAWS]), plain_times, shares, told)
+
+
+def mean(values: Floats) -> Floats:
+    """Return the mean of the known values of each column, NaN where there is none."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    total = np.sum(values, axis=0, where=known)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def _gain(run: Iterations, drawn: list[Floats], rng: np.random.Generator) -> Estimate:
+    longest = run.longest
+    plains = [np.fmax.reduce(run.at_even(shares), axis=1) for shares in drawn]
+    value = float(np.median([plain.sum() for plain in plains]) / longest.sum())
+    draws = []
+    for plain in plains:
+        # Other iterations of the same run would have had other noise.
+        rows = _resampled(len(plain), rng)
+        draws.append(plain[rows].sum() / longest[rows].sum())
+    gain = Estimate.of(np.array(draws), value)
+    # Curves are not quite straight.
+    spread = _CURVED * abs(value - 1)
+    return Estimate(value, gain.low - spread, gain.high + spread)
+
+
+def _possible(run: Iterations, shares: Floats, drawn: list[Floats]) -> Estimate:
+    """Return how many times faster the best sizes would have been: at least once.
+
+    The sizes of the run itself show that its time is possible.
+    """
+    value = _gain_of_best(run, shares)
+    some = run.some(slice(None, None, max(1, len(run.times) // _FEW_ROWS)))
+    typical = _gain_of_best(some, shares)
+    draws = [value * _gain_of_best(some, one) / typical for one in drawn]
+    return Estimate.of(np.maximum(draws, 1.0), value)
+
+
+def _gain_of_best(run: Iterations, shares: Floats) -> float:
+    best = run.best(shares)
+    known = np.isfinite(best)
+    if not known.any():
+        return 1.0
+    return max(1.0, float(run.longest[known].sum() / best[known].sum()))
+
+
+def _draw(posterior: Floats, together: bool, rng: np.random.Generator) -> Floats:
+    """Draw a share for each worker, or one for all."""
+    uniform = rng.random((1 if together else len(posterior), 1))
+    at = (posterior.cumsum(axis=1) > uniform).argmax(axis=1)
+    jitter = rng.uniform(-0.01, 0.01, len(posterior))
+    drawn = SHARES[at]
+    shares: Floats = np.clip(drawn + np.where(drawn > 0, jitter, 0.0), 0.0, 0.97)
+    return shares
+
+
+def _resampled(count: int, rng: np.random.Generator) -> Ints:
+    """Draw as many iterations again, in blocks of neighbours."""
+    block = min(_BLOCK, count)
+    starts = rng.integers(0, count - block + 1, -(-count // block))
+    rows: Ints = (starts[:, None] + np.arange(block)).ravel()[:count]
+    return rows
+
+
+def _typical(posterior: Floats) -> Floats:
+    """Return the median share of each worker."""
+    shares: Floats = SHARES[(posterior.cumsum(axis=1) >= 0.5).argmax(axis=1)]
+    return shares
