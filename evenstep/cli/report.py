@@ -18,10 +18,9 @@ from evenstep.cli.printing import busy, print_json, say
 from evenstep.errors import InvalidSetting
 from evenstep.insight.plots.drawing import check_format
 from evenstep.insight.plots.plot import plot
-from evenstep.insight.report.figures import figures_of
+from evenstep.insight.report.figures import figures_of, look_back
 from evenstep.insight.report.page import answer_of, page, series_of
 from evenstep.insight.report.words import SOURCE_MEANS, sentences
-from evenstep.insight.retrospect import look_back
 
 _BUDGET = 40 * 2**20
 """Bytes of a run log that are read: more would give the same pictures, only later."""

@@ -12,8 +12,7 @@ import pytest
 from evenstep.core import Advice, Floats, as_ints
 from evenstep.errors import DivergedPlans, InfeasibleLimits, InvalidSetting, StateFileError
 from evenstep.insight.advice.observations import observations_of
-from evenstep.insight.report.figures import figures_of
-from evenstep.insight.retrospect import look_back
+from evenstep.insight.report.figures import figures_of, look_back
 from evenstep.runlog import read
 from evenstep.training.balancer_base import BalancerBase
 from evenstep.training.collective import Alone, gather_values, require_agreement

@@ -1,4 +1,4 @@
-"""The figures of a run: its estimates, those of a run without balancing, and workers' medians."""
+"""The figures of a run: its estimates, those of a run without balancing, medians and lines."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evenstep.core import Floats
-from evenstep.estimates import Estimate, Estimates, estimates_of, without_nan
-from evenstep.insight.thinning import median
+from evenstep.estimates import Estimate, Estimates, Estimator, estimates_of, follow, without_nan
+from evenstep.insight.thinning import group_medians, group_size, median
 from evenstep.runlog.iteration_row import waiting_of
-from evenstep.runlog.run_log import RunLog
+from evenstep.runlog.run_log import RunLog, Segment
 
 
 @dataclass(frozen=True)
@@ -145,3 +145,42 @@ def _phase(run_log: RunLog, estimates: Estimates | None) -> Phase | None:
 def _medians(values: Floats) -> list[float]:
     medians: list[float] = median(values, axis=0).tolist()
     return medians
+
+
+_ENTRIES = 60_000
+"""Times (points x workers) of a line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Retrospect:
+    """The figures of a run, and iteration times that plain BSP and the optimum would have had."""
+
+    estimates: Estimates | None
+    """Of the settled iterations; None before any time is known."""
+    plain: Floats
+    """A line: seconds with even sizes, one per iteration of the run log; NaN where unknown."""
+    optimum: Floats
+    """A line: seconds with the best sizes."""
+
+
+def look_back(run_log: RunLog) -> Retrospect:
+    """Return the estimates of a run log."""
+    estimates = None
+    lines = [np.zeros((2, 0))]
+    for segment, estimator in follow(run_log):
+        lines.append(_lines(segment, estimator))
+        estimates = estimator.estimates()
+    plain, optimum = np.concatenate(lines, axis=1)
+    return Retrospect(estimates, plain, optimum)
+
+
+def _lines(segment: Segment, estimator: Estimator) -> Floats:
+    """Return the two lines of a part of the run; of a long one, neighbours are grouped."""
+    length, count = segment.times.shape
+    every = max(group_size(length), -(-length * count // _ENTRIES))
+    sizes = np.rint(group_medians(segment.batch_sizes.astype(np.float64), every))
+    times = group_medians(segment.times, every)
+    real = np.fmax.reduce(times, axis=1)
+    ratios = np.stack(estimator.compare(sizes.astype(np.int64), times)) / real
+    lines: Floats = np.repeat(ratios, every, axis=1)[:, :length] * segment.iteration_times
+    return lines

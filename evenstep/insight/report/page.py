@@ -17,9 +17,8 @@ from evenstep.insight.plots.plot import Answer, change, draw_run, draw_usage, kn
 from evenstep.insight.plots.plot_data import readable
 from evenstep.insight.plots.timeline import draw_timeline, has_timeline, timeline_title
 from evenstep.insight.report.document import document, inlined
-from evenstep.insight.report.figures import Figures, Phase
+from evenstep.insight.report.figures import Figures, Phase, Retrospect
 from evenstep.insight.report.words import SOURCE_MEANS, sentences
-from evenstep.insight.retrospect import Retrospect
 from evenstep.runlog.event import Event
 from evenstep.runlog.run_log import RunLog
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.insight.retrospect import look_back
+from evenstep.insight.report.figures import look_back
 from tests.runlog.examples import log_of, row
 
 OVERHEADS, SLOPES = np.array([0.1, 0.02]), np.array([0.01, 0.03])
