@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from evenstep.core import Floats
 from evenstep.estimates import Estimate, Estimates, Estimator, estimates_of, follow, without_nan
 from evenstep.insight.thinning import group_medians, group_size, median
