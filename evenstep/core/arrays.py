@@ -48,3 +48,21 @@ def require(
     worker = str(i) if workers is None else workers[i]
     got = np.broadcast_to(np.asarray(values), ok.shape)[i]
     raise error(f"{rule}, got {got} for worker {worker}")
+
+
+def median(values: Floats, axis: int = 0) -> Floats:
+    """Return the median of the known values along an axis, NaN where there are none."""
+    # After sorting, NaN comes last; numpy's nanmedian takes many times as long.
+    ordered = np.sort(values, axis=axis)
+    last = np.expand_dims(np.maximum((~np.isnan(ordered)).sum(axis=axis) - 1, 0), axis)
+    lower, upper = (np.take_along_axis(ordered, at, axis) for at in (last // 2, (last + 1) // 2))
+    middle: Floats = np.squeeze(lower + (upper - lower) / 2, axis=axis)
+    return middle
+
+
+def mean(values: Floats, axis: int = 0) -> Floats:
+    """Return the mean of the known values along an axis, NaN where there are none."""
+    known = ~np.isnan(values)
+    count = known.sum(axis=axis)
+    total = np.sum(values, axis=axis, where=known)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evenstep.core import Bools, Floats, Ints
+from evenstep.core.arrays import mean, median
 from evenstep.estimates.estimates import Estimate
-from evenstep.estimates.overheads import SHARES, median
+from evenstep.estimates.overheads import SHARES
 
 AROUND = 4
 """Iterations before and after one whose median speed is its lasting speed."""
@@ -133,14 +134,6 @@ def compare(run: Iterations, posterior: Floats, told: Bools, together: bool) -> 
             drawn[i] = np.where(told, drawn[i], seconds / plain_times)
     gain = _gain(run, drawn, rng)
     return Comparison(gain, _possible(run, shares, drawn[:_FEW_DRAWS]), plain_times, shares, told)
-
-
-def mean(values: Floats) -> Floats:
-    """Return the mean of the known values of each column, NaN where there is none."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=0)
-    total = np.sum(values, axis=0, where=known)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def _gain(run: Iterations, drawn: list[Floats], rng: np.random.Generator) -> Estimate:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import LARGEST_TOTAL, UNLIMITED, Bools, Floats, Ints, Limits, as_ints, even_sizes
+from evenstep.core.arrays import median
 from evenstep.errors import EvenstepError
 from evenstep.estimates.comparing import AROUND, Comparison, Iterations, compare
 from evenstep.estimates.estimates import Estimates, Straggler, Window
-from evenstep.estimates.overheads import FOLLOWING, SHARES, Overheads, median
+from evenstep.estimates.overheads import FOLLOWING, SHARES, Overheads
 from evenstep.policies import make_policy
 from evenstep.runlog import Event, Header, IterationRow, Record, RunLog, Segment
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from evenstep.core import Bools, Floats, Ints
+from evenstep.core.arrays import median
 
 SHARES: Floats = np.concatenate([[0.0], np.arange(0.02, 0.95, 0.02)])
 """The shares of overhead that are considered."""
@@ -221,13 +222,3 @@ def _normal(likely: Floats) -> Floats:
 def _work(sizes: Floats, even: Floats, shares: Floats | float) -> Floats:
     work: Floats = shares * even + (1 - shares) * sizes
     return work
-
-
-def median(values: Floats) -> Floats:
-    """Return the median of the known values along the first axis, NaN where there is none."""
-    # After sorting, NaN comes last; numpy's nanmedian takes many times as long.
-    ordered = np.sort(values, axis=0)
-    last = np.maximum((~np.isnan(ordered)).sum(axis=0) - 1, 0)[None]
-    lower, upper = (np.take_along_axis(ordered, at, 0)[0] for at in (last // 2, (last + 1) // 2))
-    middle: Floats = lower + (upper - lower) / 2
-    return middle

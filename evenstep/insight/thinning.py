@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from evenstep.core import Floats
+from evenstep.core.arrays import Floats, mean, median
 
 MAX_POINTS = 1200
 """Points along a line: a picture has no more pixels."""
@@ -45,24 +45,6 @@ def running_median(series: Floats, window: int) -> Floats:
 def running_mean(series: Floats, window: int) -> Floats:
     """Return the mean of the `window` values around each value, of fewer at the ends."""
     return series if window == 1 else mean(_windows(series, window), axis=1)
-
-
-def median(values: Floats, axis: int) -> Floats:
-    """Return the median of the known values along an axis, NaN where there are none."""
-    # After sorting, NaN comes last; numpy's nanmedian takes many times as long.
-    ordered = np.sort(values, axis=axis)
-    last = np.expand_dims(np.maximum((~np.isnan(ordered)).sum(axis=axis) - 1, 0), axis)
-    lower, upper = (np.take_along_axis(ordered, at, axis) for at in (last // 2, (last + 1) // 2))
-    middle: Floats = np.squeeze(lower + (upper - lower) / 2, axis=axis)
-    return middle
-
-
-def mean(values: Floats, axis: int) -> Floats:
-    """Return the mean of the known values along an axis, NaN where there are none."""
-    known = ~np.isnan(values)
-    count = known.sum(axis=axis)
-    total = np.sum(values, axis=axis, where=known)
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 def quantiles(matrix: Floats) -> Floats:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evenstep.insight.thinning import median
+from evenstep.core.arrays import median
 
 
 @pytest.mark.parametrize("shape", [(7, 5, 3), (8, 4), (9,)])

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from evenstep.core import UNLIMITED, Floats, Ints
+from evenstep.core.arrays import mean, median
 from evenstep.estimates import Estimate
 from evenstep.estimates.words import headline
 from evenstep.insight.dashboard.job import DashboardJob, Recent
 from evenstep.insight.dashboard.points import Points
 from evenstep.insight.plots.plot_data import readable
 from evenstep.insight.report.words import SOURCE_MEANS
-from evenstep.insight.thinning import mean, median, quantiles
+from evenstep.insight.thinning import quantiles
 from evenstep.runlog import Event
 
 Json = dict[str, Any]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from evenstep.core import Floats, as_floats
+from evenstep.core.arrays import mean
 from evenstep.errors import InvalidSetting
 from evenstep.estimates import Estimates, estimates_of
 from evenstep.estimates.words import duration
@@ -33,7 +34,7 @@ from evenstep.insight.plots.plot_data import (
     event_labels,
     readable,
 )  # fmt: skip
-from evenstep.insight.thinning import group_medians, mean
+from evenstep.insight.thinning import group_medians
 from evenstep.runlog.run_log import RunLog
 
 if TYPE_CHECKING:

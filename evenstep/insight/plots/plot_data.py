@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import Floats, Ints
+from evenstep.core.arrays import 
 from evenstep.errors import InvalidSetting
 from evenstep.insight.thinning import (
     group_means,

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from evenstep.core import Floats
+from evenstep.core.arrays import median
 from evenstep.estimates import Estimate, Estimates, Estimator, estimates_of, follow, without_nan
-from evenstep.insight.thinning import group_medians, group_size, median
+from evenstep.insight.thinning import group_medians, group_size
 from evenstep.runlog.iteration_row import waiting_of
 from evenstep.runlog.run_log import RunLog, Segment
 
