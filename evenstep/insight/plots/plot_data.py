@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from evenstep.core import Floats, Ints
-from evenstep.core.arrays import 
+from evenstep.core.arrays import mean, median
 from evenstep.errors import InvalidSetting
 from evenstep.insight.thinning import (
     group_means,
     group_medians,
     group_size,
-    mean,
-    median,
     quantiles,
     running_mean,
     running_median,
