@@ -202,11 +202,11 @@ class Estimator:
         if self._sums.iterations == 0:
             self._first = row.iteration
         self._last = row.iteration
-        worked = float(np.nansum(times))
+        worked = _sum(times)
         if row.waiting is None or np.isnan(row.waiting).all():
-            waited = float(np.nansum(np.fmax.reduce(times) - times))
+            waited = _sum(np.fmax.reduce(times) - times)
         else:
-            waited = float(np.nansum(row.waiting))
+            waited = _sum(row.waiting)
         sums = self._sums
         self._sums = _Sums(
             sums.iterations + 1, sums.time + row.iteration_time, sums.worked + worked,
@@ -291,6 +291,12 @@ def _even(total: int, num_workers: int, granularity: int) -> Floats | None:
 
 def _whole(value: object) -> int:
     return value if isinstance(value, int) and value >= 1 else 1
+
+
+def _sum(values: Floats) -> float:
+    """Return the sum of the known values."""
+    total = float(values.sum())
+    return float(np.nansum(values)) if np.isnan(total) else total
 
 
 def _known(row: IterationRow) -> tuple[Bools, Floats]:

@@ -70,18 +70,28 @@ class Overheads:
         self._noise = np.full((n, _MOST_NOISE), np.nan)
         """Changes of the logarithm of the time while the size was the same."""
         self._num_noise = np.zeros(n, np.int64)
+        self._same: list[Floats] = []
+        """Times at the present sizes that are not in the arrays yet: they are added together."""
 
     def remapped(self, keep: Ints) -> Overheads:
         """Return what is known of other workers: at each position the old one, or -1 if new."""
+        self._flush()
         other = Overheads(len(keep))
         stays = keep >= 0
         for name, rows in vars(other).items():
-            rows[stays] = getattr(self, name)[keep[stays]]
+            if isinstance(rows, np.ndarray):
+                rows[stays] = getattr(self, name)[keep[stays]]
         return other
 
     def observe(self, sizes: Floats, times: Floats) -> None:
         """Observe an iteration; a time is NaN where the worker had no batch."""
         known = np.isfinite(times)
+        if known.all() and np.array_equal(sizes, self._size):
+            self._same.append(times)
+            if len(self._same) == _MOST_NOISE:
+                self._flush()
+            return
+        self._flush()
         logs = np.log(np.where(known, times, 1.0))
         same = known & (sizes == self._size)
         self._add_noise(np.flatnonzero(same), logs)
@@ -126,9 +136,28 @@ class Overheads:
 
     def _with_newest(self) -> Overheads:
         """Return all that is known, with the newest changes of size, however few times follow."""
-        known = self.remapped(np.arange(len(self._size)))
+        known = self.remapped(np.arange(len(self._size)))  # A copy.
         known._compare(np.flatnonzero(self._count < _NEAR))
         return known
+
+    def _flush(self) -> None:
+        """Add the times at the present sizes, of all workers."""
+        if not self._same:
+            return
+        logs = np.log(np.stack(self._same))
+        self._same = []
+        length, workers = len(logs), np.arange(logs.shape[1])
+        changes = np.diff(np.concatenate((self._newest[None], logs)), axis=0)
+        steps = np.arange(length)[:, None]
+        self._noise[workers, (self._num_noise + steps) % _MOST_NOISE] = changes
+        self._num_noise += length
+        counts = self._count + steps
+        row, worker = np.nonzero(counts < _NEAR)
+        self._first[worker, counts[row, worker]] = logs[row, worker]
+        self._last[workers, counts[-_NEAR:] % _NEAR] = logs[-_NEAR:]
+        self._count += length
+        self._newest = logs[-1]
+        self._compare(np.flatnonzero((counts[0] < _NEAR) & (self._count >= _NEAR)))
 
     def _add_noise(self, same: Ints, logs: Floats) -> None:
         places = self._num_noise[same] % _MOST_NOISE
