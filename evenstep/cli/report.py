@@ -49,9 +49,9 @@ def run(args: argparse.Namespace) -> int:
     if args.plot is not None:
         check_format(args.plot)
     budget = None if args.whole else _BUDGET
-    output = _output(args)
     with busy(f"making the report of {args.log}"):
         run_log = runlog.read(args.log, budget)
+        output = _output(args)
         plain = runlog.read(args.plain, budget) if args.plain else None
         back = look_back(run_log)
         figures = figures_of(run_log, plain, estimates=back.estimates)

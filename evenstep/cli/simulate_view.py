@@ -142,7 +142,7 @@ def headline(seeds: Sequence[Mapping[str, Any]], scored_from: int) -> dict[str, 
 
 
 def _since(iteration: int) -> str:
-    return f", from iteration {iteration} on" if iteration else ""
+    return f", from iteration {iteration} on" if iteration else ", over all iterations"
 
 
 def _ranged(values: Sequence[float]) -> dict[str, float]:
@@ -174,12 +174,13 @@ def print_figures(result: Mapping[str, Any], cluster: Cluster) -> None:
     table.add_column("figure")
     table.add_column("value", justify="right")
     for name, (words, form) in FIGURES.items():
-        if name.endswith("_after") and cluster.changes_at is None:
+        changes = cluster.changes_at is not None and cluster.changes_at < cluster.iterations
+        if name.endswith("_after") and not changes:
             continue
         value = figures[name]
         table.add_row(words, "never" if value is None and "settle" in name else _form(form, value))
     out = console()
-    out.print(Text(result["headline"]["sentence"], style="bold"), soft_wrap=True)
+    out.print(Text(result["headline"]["sentence"], style="bold"), soft_wrap=not out.is_terminal)
     out.print(table)
 
 

@@ -17,6 +17,8 @@ from evenstep.estimates.words import duration, headline, optimum_words
 from evenstep.insight.plots.plot_data import readable
 from evenstep.runlog import Event, Header, IterationRow, Record
 
+_AROUND_TABLE = 12
+"""Lines of the screen that are not rows of the table."""
 _QUIET = 20.0
 """Seconds without an iteration after which the view says so."""
 
@@ -32,6 +34,7 @@ class WatchView:
         self._printed = -1
         self._problem: str | None = None
         self._moved_at = time.monotonic()
+        self._quiet_at = -math.inf
         self._last_iteration = -1
         if self._console.is_terminal:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True)
@@ -46,7 +49,11 @@ class WatchView:
             return
         if problem != self._problem:
             self._problem = problem
-            self._say(problem or "it is back")
+            self._say(problem or ("it is there" if watched.latest.iteration < 0 else "it is back"))
+        quiet = now - self._moved_at
+        if quiet > _QUIET and problem is None and self._quiet_at != self._moved_at:
+            self._quiet_at = self._moved_at
+            self._say(f"nothing new for {quiet:.0f} s: the run is slow, it hangs, or it was killed")
         if now >= self._printed_at + self._every:
             self._line(watched, now)
 
@@ -89,6 +96,7 @@ class WatchView:
         table = workers_table(
             _title(watched), [readable(name, 40) for name in watched.latest.workers],
             row.batch_sizes, row.times, watched.iteration_time, row.waiting, row.cpu,
+            most=max(4, self._console.height - _AROUND_TABLE), slowest_first=True,
         )  # fmt: skip
         quiet = now - self._moved_at
         remark = problem or (f"nothing new for {quiet:.0f} s" if quiet > _QUIET else "")
@@ -104,8 +112,9 @@ def _title(watched: Watched) -> str:
     if estimates is not None:
         slow = "" if estimates.straggler is None else readable(estimates.straggler.worker, 40)
         mean = duration(estimates.iteration_time)
-        best = optimum_words(estimates.above_optimum)
-        parts.append(f"{_first_upper(estimates.about)}: {mean}, about {best}.")
+        above = estimates.above_optimum
+        best = "" if math.isnan(above) else f", about {optimum_words(above)}"
+        parts.append(f"{_first_upper(estimates.about)}: {mean}{best}.")
         parts.append(headline(estimates, slow))
     if watched.num_missed:
         parts.append(f"{watched.num_missed} rows missed.")

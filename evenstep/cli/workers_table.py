@@ -24,13 +24,15 @@ def workers_table(
     iteration_time: float,
     waiting: Floats | None = None,
     cpu: Floats | None = None,
+    most: int = _SHOWN_WORKERS,
+    slowest_first: bool = False,
 ) -> Table:
-    """Make the table; with very many workers, it shows the slowest ones.
+    """Make the table; with more than `most` workers, it shows the slowest ones.
 
     `waiting` and `cpu` have columns if they are known.
     """
     table = Table(title=Text(title), title_justify="left")
-    table.add_column("worker")
+    table.add_column("worker", overflow="fold")
     table.add_column("batch size", justify="right")
     table.add_column("time", justify="right")
     if waiting is not None:
@@ -43,7 +45,9 @@ def workers_table(
     def time(seconds: float) -> str:
         return "-" if np.isnan(seconds) else f"{scale * seconds:.{digits}f} {unit}"
 
-    shown = np.sort(np.argsort(-times, kind="stable")[:_SHOWN_WORKERS])
+    shown = np.argsort(-times, kind="stable")[: min(most, _SHOWN_WORKERS)]
+    if len(shown) == len(times) or not slowest_first:
+        shown = np.sort(shown)
     for i in shown:
         cells = [time(times[i])]
         if waiting is not None:

@@ -42,6 +42,12 @@ def construct(make: Callable[..., T], name: str, settings: Mapping[str, Value], 
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             rule = f"must be one of {', '.join(known)}" if known else "cannot be given, it has none"
             raise InvalidSetting(f"a setting of {name!r} {rule}, got {key!r}{hint}")
+    parameters = list(inspect.signature(make).parameters.values())[len(args) :]
+    for setting in parameters:
+        needed = setting.default is setting.empty and setting.kind is setting.POSITIONAL_OR_KEYWORD
+        if needed and setting.name not in settings:
+            missing = setting.name
+            raise InvalidSetting(f"{name!r} must have all its settings, got none for {missing!r}")
     try:
         return make(*args, **settings)
     except EvenstepError:

@@ -46,6 +46,16 @@ class Estimate:
         """Make the estimate of a value that is known."""
         return cls(value, value, value)
 
+    def __str__(self) -> str:
+        """Return the value and its range, three digits each.
+
+        >>> str(Estimate(2.0044, 1.9, 2.1))
+        '2 (1.9 to 2.1)'
+        """
+        if self.low == self.high:
+            return f"{self.value:.3g}"
+        return f"{self.value:.3g} ({self.low:.3g} to {self.high:.3g})"
+
     def __mul__(self, factor: float) -> Estimate:
         return Estimate(factor * self.value, factor * self.low, factor * self.high)
 

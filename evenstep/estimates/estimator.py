@@ -24,8 +24,8 @@ from evenstep.runlog import Event, Header, IterationRow, Record, RunLog, Segment
 
 _MOST_ROWS, _FEWEST_ROWS, _ENTRIES = 512, 32, 120_000
 """Iterations that are held, and their number times that of the workers."""
-_BEFORE_FOLLOWING = 2
-"""First iterations in which sizes change because speeds differ, and not because they changed."""
+_FEWEST = 6
+"""Iterations of a run before which it is not compared with other sizes."""
 _MOST_PLANS = 64
 
 
@@ -64,7 +64,9 @@ class Estimator:
     """Follows one run; where workers join or leave, or the total changes, a new part begins."""
 
     def __init__(self, header: Header) -> None:
-        self._follows = follows_speeds(header.policy)
+        self._may_follow = follows_speeds(header.policy)
+        self._follows = False
+        """Whether sizes have begun to follow predicted speeds."""
         self._granularity = _whole(header.settings.get("granularity", 1))
         self._present = tuple(header.workers)
         """The workers of the next iteration."""
@@ -127,7 +129,7 @@ class Estimator:
             return None
         sums = self._sums - held[0].before
         time = sums.time / sums.iterations
-        found = self._compared(held)
+        found = self._compared(held, window)
         return Estimates(
             window=window,
             first=held[0].iteration,
@@ -145,13 +147,14 @@ class Estimator:
             identified=found.told.tolist(),
         )
 
-    def _compared(self, held: list[_Held]) -> Comparison:
+    def _compared(self, held: list[_Held], window: Window) -> Comparison:
         times = np.stack([one.times for one in held])
-        if self._even is None or np.isnan(times).all(axis=0).any():
-            # A total that cannot be split, or a worker that had no batch.
-            return Comparison.without(times, np.nan)
-        if len(self.workers) == 1:
+        if len(self.workers) == 1 and self._even is not None:
             return Comparison.without(times, 1.0)
+        early = window == "settled" and self._sums.iterations < _FEWEST
+        if self._even is None or early or np.isnan(times).all(axis=0).any():
+            # A total that cannot be split, too few iterations, or a worker that had no batch.
+            return Comparison.without(np.full_like(times, np.nan), np.nan)
         sizes, lasting = (np.stack([getattr(one, n) for one in held]) for n in ("sizes", "lasting"))
         run = Iterations(sizes, times, lasting, self._even, self.total, self._caps)
         return compare(run, *self._posterior(), self._follows)
@@ -188,8 +191,10 @@ class Estimator:
             self._caps = np.maximum(row.caps, 1)
         sizes = row.batch_sizes.astype(np.float64)
         number = self._sums.iterations
-        if not self._follows or number < _BEFORE_FOLLOWING:
+        if not self._follows:
+            # The first change is because speeds differ, and not because they changed.
             self._overheads.observe(sizes, times)
+            self._follows = self._may_follow and self._has_changed(sizes)
         self._near.append(_Held(number, row.iteration, sizes, times, self._sums))
         self._add(row, times)
         if number >= 4 and number & (number - 1) == 0:
@@ -197,6 +202,13 @@ class Estimator:
         middle = number - AROUND
         if middle >= 0 and middle % self._every == 0:
             self._hold(self._with_lasting(self._near[-1 - AROUND]))
+
+    def _has_changed(self, sizes: Floats) -> bool:
+        """Whether sizes are others than before, and not only a smaller iteration."""
+        if not self._near:
+            return False
+        before = self._near[-1].sizes
+        return not np.allclose(sizes * before.sum(), before * sizes.sum(), rtol=0.02)
 
     def _add(self, row: IterationRow, times: Floats) -> None:
         if self._sums.iterations == 0:

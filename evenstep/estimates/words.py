@@ -71,7 +71,7 @@ def gain_words(estimates: Estimates) -> str:
     """Return what was gained against plain BSP, or what could be gained."""
     gain = estimates.gain
     if math.isnan(gain.value):
-        return "Plain BSP's time is unknown: a worker had no batch, or the total is too small."
+        return "Plain BSP's time is not known: too few iterations, or a worker without a batch."
     plain = duration_range(estimates.plain)
     if estimates.is_even:
         saved = estimates.could_save
@@ -93,8 +93,6 @@ def optimum_words(above: float) -> str:
     >>> optimum_words(0.031), optimum_words(0.0004)
     ('3.1% above the optimum', 'at the optimum')
     """
-    if math.isnan(above):
-        return "without a known optimum"
     return "at the optimum" if above < 0.0005 else f"{percent(above)} above the optimum"
 
 

@@ -39,7 +39,7 @@ def test_json_has_the_same(figures, observed):
     assert sum(advice["batch_sizes"]) == 32 and 24 <= advice["batch_sizes"][0] <= 26
     assert advice["balanced"]["value"] == pytest.approx(0.15, rel=0.1)
     assert advice["balanced"]["low"] < 0.15 < advice["balanced"]["high"]
-    assert advice["crew"]["left_out"] == ["w1"]
+    assert advice["selection"]["left_out"] == ["w1"]
     assert advice["straggler"]["worker"] == "w1"
     assert advice["times_without"] == pytest.approx([0.6, 0.2], rel=0.1)
 

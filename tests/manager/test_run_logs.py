@@ -70,7 +70,7 @@ def test_report_reads_the_log_of_a_job_that_ran_through_a_manager(tmp_path, caps
     figures = json.loads(capsys.readouterr().out)
     assert figures["job"] == "the:job"
     assert main(["report", str(path), "-o", str(tmp_path / "report.html")]) == 0
-    assert re.search(r"\ba was the straggler", capsys.readouterr().out)
+    assert "Straggler: a, " in capsys.readouterr().out
     assert "the:job" in (tmp_path / "report.html").read_text()
 
 

@@ -71,6 +71,11 @@ class Advice:
     remarks: Sequence[str]
 
     @property
+    def is_balanced(self) -> bool:
+        """Whether this is about a run with other sizes than those of plain BSP."""
+        return self.estimates is not None and not self.estimates.is_even
+
+    @property
     def straggler(self) -> int:
         """The worker that takes longest with even sizes."""
         return int(np.argmax(self.plain_times))
@@ -78,13 +83,14 @@ class Advice:
     @property
     def slowdown(self) -> float:
         """The straggler's time divided by the median worker's."""
+        if self.estimates is not None and self.estimates.straggler is not None:
+            return self.estimates.straggler.slowdown
         return self.plain_times[self.straggler] / float(np.median(self.plain_times))
 
     def as_json(self) -> dict[str, Any]:
         """Return everything in JSON's types; unknown values are None."""
         data = asdict(self)
         data["estimates"] = None if self.estimates is None else self.estimates.as_json()
-        data["told"], data["crew"] = data.pop("identified"), data.pop("selection")
         without = data["times_without"]
         data["times_without"] = [None if math.isnan(time) else time for time in without]
         data["straggler"] = {"worker": self.workers[self.straggler], "slowdown": self.slowdown}
@@ -126,7 +132,7 @@ def _advise(case: Case, found: _Found, num_out: int) -> Advice:
     noise = found.balanced.value / quiet
     least = cluster.expected_times(np.maximum(cluster.limits.bounds(cluster.total)[0], 1), at)
     without = noise * times_without(cluster, at, np.argsort(-least, kind="stable"))
-    totals = compare_totals(cluster, at, float(plain_times.max()), noise)
+    totals = compare_totals(cluster, at, found.plain.value / noise, noise)
     estimates = found.estimates
     shares = None if estimates is None else np.array(estimates.overheads)
     return Advice(
@@ -151,10 +157,10 @@ def _advise(case: Case, found: _Found, num_out: int) -> Advice:
 
 
 def _saved(balanced: Estimate, plain: Estimate) -> Estimate:
-    """Return the share saved; both estimates come from the same iterations, with the same noise."""
-    spread = balanced if balanced.high > balanced.low else plain.inverse(plain.value**2)
-    value = 1 - balanced.value / plain.value
-    return Estimate(value, 1 - spread.high / plain.value, 1 - spread.low / plain.value)
+    """Return the share of plain BSP's time that the optimum saves."""
+    ends = [(balanced.high, plain.low), (balanced.low, plain.high)]
+    low, high = (1 - best / whole for best, whole in ends)
+    return Estimate(1 - balanced.value / plain.value, low, high)
 
 
 def _case_of(seen: Observations, estimates: Estimates) -> Case:

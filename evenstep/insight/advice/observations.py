@@ -90,7 +90,8 @@ class Observations:
             found = estimator.estimates("all")
         if found is None or math.isnan(found.gain.value):
             raise InvalidSetting(
-                "advice takes a time of every worker in the second half of a run, got none of some"
+                "advice takes at least 6 iterations of a run, and a time of every worker in the "
+                "second half, got fewer, or none of some worker"
             )
         return found
 

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from evenstep.estimates import Estimate
-from evenstep.estimates.words import LITTLE, duration, gain_words, percent, percent_range
+from evenstep.estimates import Estimate, Straggler
+from evenstep.estimates.words import (
+    LITTLE,
+    duration,
+    gain_words,
+    optimum_words,
+    percent,
+    percent_range,
+    straggler_words,
+)
 from evenstep.insight.advice.advising import Advice
 from evenstep.insight.plots.plot_data import readable
 
@@ -47,22 +55,28 @@ def lines_to_change(total: int) -> str:
 
 
 def _gain(advice: Advice) -> Iterator[str]:
-    straggler = readable(advice.workers[advice.straggler], 60)
     estimates = advice.estimates
-    if estimates is not None and not estimates.is_even:
-        mean = time_of(advice, estimates.iteration_time)
-        yield f"This run took {mean} an iteration. {gain_words(estimates)}"
+    name = advice.workers[advice.straggler]
+    slow = straggler_words(Straggler(name, advice.slowdown), readable(name, 60))
+    if advice.is_balanced and estimates is not None:
+        yield (
+            f"This run is balanced: an iteration took {time_of(advice, estimates.iteration_time)}, "
+            f"{optimum_words(estimates.above_optimum)} ({_range(advice, advice.balanced)})."
+        )
+        yield gain_words(estimates)
+        yield slow
+        return
     if advice.saved.value < LITTLE:
         yield (
             f"Balancing would gain little: plain BSP takes {_range(advice, advice.plain)} an "
-            f"iteration, balanced {_range(advice, advice.balanced)}."
+            f"iteration, the optimum {_range(advice, advice.balanced)}."
         )
         return
     yield (
         f"Balancing would cut the iteration from {_range(advice, advice.plain)} (plain BSP) to "
-        f"{_range(advice, advice.balanced)}: {percent_range(advice.saved)} less."
+        f"{_range(advice, advice.balanced)} (the optimum): {percent_range(advice.saved)} less."
     )
-    yield (f"Straggler: {straggler}, {advice.slowdown:.1f} times slower than the median worker.")
+    yield slow
 
 
 def _waiting(advice: Advice) -> Iterator[str]:
@@ -103,17 +117,17 @@ def _keeping(advice: Advice) -> Iterator[str]:
 def _totals(advice: Advice) -> Iterator[str]:
     better = advice.better_total
     [now] = [total for total in advice.totals if total.total == advice.total]
-    if better is not None:
+    if advice.identified is not None and not any(advice.identified):
+        yield (
+            "Whether another total batch would make better use of the fast workers is unknown "
+            "without overheads."
+        )
+    elif better is not None:
         yield (
             f"A total batch of {better.total} in place of {advice.total} would make better use of "
             f"the fast workers: {better.speed / now.speed - 1:.0%} more samples a second, with "
             f"{time_of(advice, better.iteration_time)} an iteration. It changes what is trained: "
             "the learning rate may have to follow."
-        )
-    elif advice.identified is not None and not any(advice.identified):
-        yield (
-            "Whether another total batch would make better use of the fast workers is unknown "
-            "without overheads."
         )
     else:
         yield f"No larger total batch would bring much more samples a second than {advice.total}."

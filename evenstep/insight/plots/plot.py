@@ -71,6 +71,8 @@ class Answer:
     """Whether `before` is an estimate."""
     straggler: str | None = None
     """The worker that is labelled as the straggler; by default the slowest, if they are many."""
+    about: str = ""
+    """The iterations that it is about."""
 
     @classmethod
     def of(cls, run_log: RunLog, plain: Floats | None = None) -> Answer:
@@ -95,6 +97,7 @@ class Answer:
             before=estimates.plain.value if clear else None,
             estimated=True,
             straggler=slow.worker if slow is not None and slow.is_clear else None,
+            about=estimates.about,
         )
 
     @property
@@ -203,7 +206,7 @@ def _figure(run_log: RunLog, numbers: Numbers, answer: Answer, title_height: flo
         _start_at_zero(row[0])
         panels.label_ends(row[-1], labels)
     if title_height:
-        draw_title(figure, answer.title, _details(run_log))
+        draw_title(figure, answer.title, _details(run_log, answer.about))
     return figure
 
 
@@ -253,14 +256,15 @@ def _axis_label(numbers: Numbers, picture: Picture) -> str:
     return f"iteration ({remarks})" if remarks else "iteration"
 
 
-def _details(run_log: RunLog) -> str:
-    """Return the subtitle: the run and its configuration."""
+def _details(run_log: RunLog, about: str) -> str:
+    """Return the subtitle: what the title is about, the run and its configuration."""
     header, num_workers = run_log.header, len(run_log.workers)
     details = [
         f"{header.source.capitalize()} run: {readable(header.job, 40)}",
+        *([f"means of {about}"] if about else []),
         f"{num_workers} worker{'s' * (num_workers != 1)}",
         f"total {header.total} samples",
-        f"scheme {readable(header.scheme)}",
+        *([] if header.scheme == "bsp" else [f"scheme {readable(header.scheme)}"]),
         f"policy {readable(header.policy)}",
         f"predictor {readable(header.predictor)}",
         *([] if header.seed is None else [f"seed {readable(str(header.seed))}"]),

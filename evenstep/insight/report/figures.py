@@ -10,6 +10,7 @@ import numpy as np
 
 from evenstep.core import Floats
 from evenstep.core.arrays import median
+from evenstep.errors import InvalidSetting
 from evenstep.estimates import Estimate, Estimates, Estimator, estimates_of, follow, without_nan
 from evenstep.insight.thinning import group_medians, group_size
 from evenstep.runlog.iteration_row import waiting_of
@@ -110,6 +111,8 @@ def figures_of(
 
     `estimates` are those of the run log, if they are at hand.
     """
+    if plain is not None:
+        _check_comparable(run_log, plain)
     if estimates is None:
         estimates = estimates_of(run_log)
     plain_run = None if plain is None else estimates_of(plain)
@@ -124,6 +127,15 @@ def figures_of(
         plain_phase=None if plain is None else _phase(plain, plain_run),
         plain_is="" if plain is None else _name_of(plain), known_optimum=optimum,
     )  # fmt: skip
+
+
+def _check_comparable(run_log: RunLog, plain: RunLog) -> None:
+    jobs = [(len(log.header.workers), log.header.total) for log in (run_log, plain)]
+    if jobs[0] != jobs[1]:
+        raise InvalidSetting(
+            "a run to compare with must be of the same job: {} workers and a total of {}, got {} "
+            "workers and {}".format(*jobs[0], *jobs[1])
+        )
 
 
 def _name_of(plain: RunLog) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from evenstep.estimates import Estimates
@@ -45,7 +46,8 @@ def _straggler(figures: Figures, estimates: Estimates) -> Iterator[str]:
 def _iteration(figures: Figures, estimates: Estimates) -> str:
     about = "" if figures.known_optimum is not None else "about "
     above = figures.above_optimum
-    best = "" if above is None else f", {about}{optimum_words(above)}"
+    known = above is not None and not math.isnan(above)
+    best = f", {about}{optimum_words(above)}" if known and above is not None else ""
     return f"An iteration took {duration(estimates.iteration_time)}{best}."
 
 
@@ -58,7 +60,8 @@ def _gain(figures: Figures, estimates: Estimates) -> Iterator[str]:
     if gain > 1:
         yield f"{times(figures.gain)} times faster than {name}, which took {plain} in its own run."
     else:
-        yield f"Balancing brought nothing: {name} took {plain} in its own run."
+        slower = times(figures.gain.inverse())
+        yield f"{slower} times slower than {name}, which took {plain} in its own run."
     if not estimates.is_even:
         low, high = duration(estimates.plain.low), duration(estimates.plain.high)
         yield f"From the balanced run alone, plain BSP is estimated at {low} to {high}."

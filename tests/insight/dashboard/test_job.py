@@ -135,7 +135,7 @@ def test_the_straggler_is_one_of_the_present_workers():
     job = job_of(
         *(row(k, [8, 8, 8], [0.1, 0.2, 0.8]) for k in range(4)),
         Event("leave", 4, worker="w2", workers=["w0", "w1"]),
-        *(row(k, [12, 12], [0.15, 0.3]) for k in range(4, 6)),
+        *(row(k, [12, 12], [0.15, 0.3]) for k in range(4, 12)),
         workers=("w0", "w1", "w2"),
     )
     assert view.slowest(job) == 1
