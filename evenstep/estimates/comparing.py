@@ -38,6 +38,9 @@ class Iterations:
     """The sizes of plain BSP."""
     total: int
     caps: Ints
+    weights: Floats
+    """How many iterations each of them stands for, times the batches that it accumulated."""
+    granularity: int = 1
 
     @property
     def longest(self) -> Floats:
@@ -48,30 +51,30 @@ class Iterations:
     def at_even(self, shares: Floats) -> Floats:
         """Return the times, with their noise, moved to the sizes of plain BSP.
 
-        `shares` are the shares of overhead. An iteration may be the end of an epoch, or accumulate
-        batches: then the sizes are in proportion.
+        `shares` are the shares of overhead. A worker without a batch would take as long as its
+        slowness in the other iterations says.
         """
         even = self.even * (self.sizes.sum(axis=1, keepdims=True) / self.total)
-        moved: Floats = self.times * (self._work(even, shares) / self._work(self.sizes, shares))
+        work = self._work(even, shares)
+        moved: Floats = self.times * (work / self._work(self.sizes, shares))
+        if np.isnan(moved).any():
+            moved = np.where(np.isnan(moved), self._slowness(shares) * work, moved)
         return moved
 
     def best(self, shares: Floats) -> Floats:
         """Return the iteration times, with noise, of the best sizes for the lasting speeds."""
         fixed, slope = shares * self.even, 1 - shares
-        now = self.times / self._work(self.sizes, shares)
-        if np.isnan(now).any():
-            # A worker without a time is as slow as in the other iterations.
-            now = np.where(np.isnan(now), median(now), now)
-            now = np.where(np.isnan(now), median(now.T)[:, None], now)
+        now = self._slowness(shares)
         slowness = now * self.lasting
         totals = np.rint(self.sizes.sum(axis=1))
         most = np.minimum(self.caps, totals[:, None])
-        least = np.minimum(1.0, most)
+        least = np.minimum(self.granularity, most)
         low = np.zeros(len(now))
         high = (slowness * self._work(most, shares)).max(axis=1)
 
         def at(level: Floats) -> Floats:
-            fits = np.floor((level[:, None] / slowness - fixed) / slope * (1 + 1e-12))
+            fits = (level[:, None] / slowness - fixed) / slope * (1 + 1e-12)
+            fits = np.floor(fits / self.granularity) * self.granularity
             return np.clip(fits, least, most)
 
         for _ in range(_STEPS):
@@ -86,8 +89,17 @@ class Iterations:
     def some(self, rows: slice) -> Iterations:
         """Return some of the iterations."""
         return replace(
-            self, sizes=self.sizes[rows], times=self.times[rows], lasting=self.lasting[rows]
-        )
+            self, sizes=self.sizes[rows], times=self.times[rows], lasting=self.lasting[rows],
+            weights=self.weights[rows],
+        )  # fmt: skip
+
+    def _slowness(self, shares: Floats) -> Floats:
+        """Return the slowness of each worker; without a time it is as in the other iterations."""
+        now = self.times / self._work(self.sizes, shares)
+        if np.isnan(now).any():
+            now = np.where(np.isnan(now), median(now), now)
+            now = np.where(np.isnan(now), median(now.T)[:, None], now)
+        return now
 
     def _work(self, sizes: Floats | Ints, shares: Floats) -> Floats:
         work: Floats = shares * self.even + (1 - shares) * sizes
@@ -137,8 +149,8 @@ def compare(run: Iterations, posterior: Floats, told: Bools, together: bool) -> 
 
 
 def _gain(run: Iterations, drawn: list[Floats], rng: np.random.Generator) -> Estimate:
-    longest = run.longest
-    plains = [np.fmax.reduce(run.at_even(shares), axis=1) for shares in drawn]
+    longest = run.weights * run.longest
+    plains = [run.weights * np.fmax.reduce(run.at_even(shares), axis=1) for shares in drawn]
     value = float(np.median([plain.sum() for plain in plains]) / longest.sum())
     draws = []
     for plain in plains:
@@ -167,8 +179,9 @@ def _gain_of_best(run: Iterations, shares: Floats) -> float:
     best = run.best(shares)
     known = np.isfinite(best)
     if not known.any():
-        return 1.0
-    return max(1.0, float(run.longest[known].sum() / best[known].sum()))
+        return np.nan
+    weights = run.weights[known]
+    return max(1.0, float((weights * run.longest[known]).sum() / (weights * best[known]).sum()))
 
 
 def _draw(posterior: Floats, together: bool, rng: np.random.Generator) -> Floats:

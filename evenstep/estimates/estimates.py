@@ -103,6 +103,8 @@ class Estimates:
     straggler: Straggler | None
     """None with a single worker."""
     workers: Sequence[str]
+    plain_sizes: Sequence[int]
+    """The sizes of plain BSP; none where the total cannot be split."""
     plain_times: Sequence[float]
     """The mean time of each worker with the sizes of plain BSP, without spikes; NaN where
     unknown."""
@@ -131,12 +133,6 @@ class Estimates:
     def above_optimum(self) -> float:
         """How much longer than the optimum an iteration took: 0.03 is 3 %."""
         return self.iteration_time / self.optimum.value - 1
-
-    @property
-    def saved(self) -> Estimate:
-        """The share of plain BSP's iteration time that was saved; negative where it was lost."""
-        gain = self.gain
-        return Estimate(1 - 1 / gain.value, 1 - 1 / gain.low, 1 - 1 / gain.high)
 
     @property
     def about(self) -> str:

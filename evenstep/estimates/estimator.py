@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from evenstep.core import LARGEST_TOTAL, UNLIMITED, Bools, Floats, Ints, Limits, as_ints, even_sizes
 from evenstep.core.arrays import median
+from evenstep.core.report import LONGEST, SHORTEST
 from evenstep.errors import EvenstepError
 from evenstep.estimates.comparing import AROUND, Comparison, Iterations, compare
 from evenstep.estimates.estimates import Estimates, Straggler, Window
@@ -27,20 +28,23 @@ _MOST_ROWS, _FEWEST_ROWS, _ENTRIES = 512, 32, 120_000
 _FEWEST = 6
 """Iterations of a run before which it is not compared with other sizes."""
 _MOST_PLANS = 64
+_NEIGHBOURS = 8
+"""Iterations that a log may leave out between two that are still taken for neighbours."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Sums:
-    """What was measured, added up."""
+    """What was measured, added up; of iterations that a log left out, the next one stands for."""
 
-    iterations: int = 0
+    rows: int = 0
+    iterations: float = 0.0
     time: float = 0.0
     worked: float = 0.0
     waited: float = 0.0
 
     def __sub__(self, other: _Sums) -> _Sums:
         return _Sums(
-            self.iterations - other.iterations, self.time - other.time,
+            self.rows - other.rows, self.iterations - other.iterations, self.time - other.time,
             self.worked - other.worked, self.waited - other.waited,
         )  # fmt: skip
 
@@ -54,6 +58,11 @@ class _Held:
     iteration: int
     sizes: Floats
     times: Floats
+    weight: float
+    """How many iterations it stands for, times the batches that it accumulated."""
+    whole: bool
+    """Whether its samples are those of whole batches, with a known time of each worker that had
+    some."""
     before: _Sums
     """What was measured before it."""
     lasting: Floats | None = None
@@ -90,6 +99,9 @@ class Estimator:
         self._near: deque[_Held] = deque(maxlen=2 * AROUND + 1)
         self._sums = _Sums()
         self._first = self._last = -1
+        self._any_whole = False
+        self._before = np.zeros(0)
+        """The sizes of the whole iteration before."""
         self._caps = np.full(n, UNLIMITED)
         self._shares = np.zeros(n)
 
@@ -98,9 +110,6 @@ class Estimator:
     def take(self, record: Record) -> None:
         """Take the next record of the run."""
         if isinstance(record, IterationRow):
-            total = self._totals.get(record.plan, self.total)
-            if (self._present, total) != (self.workers, self.total):
-                self._begin(self._present, total)
             self._row(record)
         elif isinstance(record, Event):
             if record.workers is not None:
@@ -114,9 +123,10 @@ class Estimator:
 
     def plan(self, number: int, total: int) -> None:
         """Take the total of a plan."""
+        self._totals.pop(number, None)
         self._totals[number] = total
         if len(self._totals) > _MOST_PLANS:
-            del self._totals[min(self._totals)]
+            del self._totals[next(iter(self._totals))]
 
     @np.errstate(all="ignore")
     def estimates(self, window: Window = "settled") -> Estimates | None:
@@ -124,7 +134,8 @@ class Estimator:
         held = [*self._held, *map(self._with_lasting, self._pending())]
         if window == "settled":
             # Half of the iterations, not of the rows: of a long log, the end is read more densely.
-            held = [one for one in held if 2 * one.iteration >= self._first + self._last]
+            half = [one for one in held if 2 * one.iteration >= self._first + self._last]
+            held = half or held[-1:]
         if not held:
             return None
         sums = self._sums - held[0].before
@@ -134,7 +145,7 @@ class Estimator:
             window=window,
             first=held[0].iteration,
             last=self._last,
-            num_iterations=sums.iterations,
+            num_iterations=sums.rows,
             iteration_time=time,
             waiting_share=sums.waited / (sums.waited + sums.worked),
             plain=found.gain * time,
@@ -142,21 +153,24 @@ class Estimator:
             gain=found.gain,
             straggler=_straggler(self.workers, found.plain_times),
             workers=self.workers,
+            plain_sizes=[] if self._even is None else [int(size) for size in self._even],
             plain_times=found.plain_times.tolist(),
             overheads=found.shares.tolist(),
             identified=found.told.tolist(),
         )
 
     def _compared(self, held: list[_Held], window: Window) -> Comparison:
+        held = [one for one in held if one.whole] or held
         times = np.stack([one.times for one in held])
         if len(self.workers) == 1 and self._even is not None:
             return Comparison.without(times, 1.0)
-        early = window == "settled" and self._sums.iterations < _FEWEST
+        early = window == "settled" and self._sums.rows < _FEWEST
         if self._even is None or early or np.isnan(times).all(axis=0).any():
             # A total that cannot be split, too few iterations, or a worker that had no batch.
             return Comparison.without(np.full_like(times, np.nan), np.nan)
         sizes, lasting = (np.stack([getattr(one, n) for one in held]) for n in ("sizes", "lasting"))
-        run = Iterations(sizes, times, lasting, self._even, self.total, self._caps)
+        weights = np.array([one.weight for one in held])
+        run = self._iterations(self._even, sizes, times, lasting, weights)
         return compare(run, *self._posterior(), self._follows)
 
     @np.errstate(all="ignore")
@@ -166,7 +180,7 @@ class Estimator:
         They are of single iterations: a line in a picture, not a figure. NaN where unknown.
         """
         x = sizes.astype(np.float64)
-        t = np.where((x > 0) & (times > 0) & np.isfinite(times), times, np.nan)
+        t = np.where((x > 0) & (times >= SHORTEST) & (times <= LONGEST), times, np.nan)
         if self._even is None:
             return np.full(len(x), np.nan), np.full(len(x), np.nan)
         if len(self.workers) == 1:
@@ -177,52 +191,72 @@ class Estimator:
             padded = np.pad(slowness, ((AROUND, AROUND), (0, 0)), constant_values=np.nan)
             around = np.lib.stride_tricks.sliding_window_view(padded, 2 * AROUND + 1, axis=0)
             lasting = np.nan_to_num(median(np.moveaxis(around, -1, 0)) / slowness, nan=1.0)
-        run = Iterations(x, t, lasting, self._even, self.total, self._caps)
+        run = self._iterations(self._even, x, t, lasting, np.ones(len(x)))
         plain: Floats = np.fmax.reduce(run.at_even(self._shares), axis=1)
         return plain, np.fmin(run.best(self._shares), run.longest)
 
+    def _iterations(
+        self, even: Floats, sizes: Floats, times: Floats, lasting: Floats, weights: Floats
+    ) -> Iterations:
+        limits = self._caps, weights, self._granularity
+        return Iterations(sizes, times, lasting, even, self.total, *limits)
+
     def _row(self, row: IterationRow) -> None:
-        if row.num_workers != len(self.workers):
-            return
         known, times = _known(row)
-        if not known.any():
+        if row.num_workers != len(self._present) or not known.any():
             return
-        if row.caps is not None:
-            self._caps = np.maximum(row.caps, 1)
-        sizes = row.batch_sizes.astype(np.float64)
-        number = self._sums.iterations
-        if not self._follows:
-            # The first change is because speeds differ, and not because they changed.
-            self._overheads.observe(sizes, times)
-            self._follows = self._may_follow and self._has_changed(sizes)
-        self._near.append(_Held(number, row.iteration, sizes, times, self._sums))
-        self._add(row, times)
-        if number >= 4 and number & (number - 1) == 0:
+        total = self._totals.get(row.plan, self.total)
+        is_other = (self._present, total) != (self.workers, self.total)
+        if is_other or row.iteration <= self._last:
+            # Other workers, another total, or a training that went back to a checkpoint.
+            self._begin(self._present, total)
+        self._caps = (
+            np.full(row.num_workers, UNLIMITED) if row.caps is None else np.maximum(row.caps, 1)
+        )
+        gap = 1 if self._last < 0 else row.iteration - self._last
+        # An iteration may accumulate several batches of the total.
+        batches = max(1, round(float(row.batch_sizes.sum()) / self.total)) if self.total else 1
+        sizes = row.batch_sizes / batches
+        whole = bool(sizes.sum() == self.total and (known | (row.batch_sizes == 0)).all())
+        number = self._sums.rows
+        self._learn(sizes, times / batches, whole, gap)
+        one = _Held(
+            number, row.iteration, sizes, times / batches, float(gap * batches), whole, self._sums
+        )
+        self._near.append(one)
+        self._add(row, times, gap)
+        if number >= 4 and number & (number - 1) == 0 and self._even is not None:
             self._shares = self._posterior()[0] @ SHARES
         middle = number - AROUND
         if middle >= 0 and middle % self._every == 0:
             self._hold(self._with_lasting(self._near[-1 - AROUND]))
 
-    def _has_changed(self, sizes: Floats) -> bool:
-        """Whether sizes are others than before, and not only a smaller iteration."""
-        if not self._near:
-            return False
-        before = self._near[-1].sizes
-        return not np.allclose(sizes * before.sum(), before * sizes.sum(), rtol=0.02)
+    def _learn(self, sizes: Floats, times: Floats, whole: bool, gap: int) -> None:
+        """Learn overheads from whole iterations, or from all if there are no whole ones."""
+        self._any_whole |= whole
+        if self._follows or whole != self._any_whole:
+            return
+        if gap > _NEIGHBOURS:
+            self._overheads.interrupt()
+        self._overheads.observe(sizes, times)
+        # The first change is because speeds differ, and not because they changed.
+        before, self._before = self._before, sizes
+        changed = len(before) == len(sizes) and not np.allclose(sizes, before, atol=1.0)
+        self._follows = self._may_follow and changed
 
-    def _add(self, row: IterationRow, times: Floats) -> None:
-        if self._sums.iterations == 0:
+    def _add(self, row: IterationRow, times: Floats, gap: int) -> None:
+        if self._sums.rows == 0:
             self._first = row.iteration
         self._last = row.iteration
-        worked = _sum(times)
-        if row.waiting is None or np.isnan(row.waiting).all():
-            waited = _sum(np.fmax.reduce(times) - times)
-        else:
-            waited = _sum(row.waiting)
+        longest = np.fmax.reduce(times)
+        waiting = longest - times
+        if row.waiting is not None and not np.isnan(row.waiting).all():
+            waiting = np.clip(row.waiting, 0.0, LONGEST)
+            longest = np.fmax.reduce(times + np.nan_to_num(waiting))
         sums = self._sums
         self._sums = _Sums(
-            sums.iterations + 1, sums.time + row.iteration_time, sums.worked + worked,
-            sums.waited + waited,
+            sums.rows + 1, sums.iterations + gap, sums.time + gap * float(longest),
+            sums.worked + gap * _sum(times), sums.waited + gap * _sum(waiting),
         )  # fmt: skip
 
     def _hold(self, one: _Held) -> None:
@@ -246,7 +280,7 @@ class Estimator:
             own = self._slowness(one.sizes, one.times)
             each = [self._slowness(o.sizes, o.times) for o in around]
             lasting = np.nan_to_num(median(np.stack(each)) / own, nan=1.0)
-        return _Held(one.number, one.iteration, one.sizes, one.times, one.before, lasting)
+        return replace(one, lasting=lasting)
 
     def _posterior(self) -> tuple[Floats, Bools]:
         """Return the probabilities of the shares of overhead, and of which workers sizes tell."""
@@ -312,7 +346,7 @@ def _sum(values: Floats) -> float:
 
 
 def _known(row: IterationRow) -> tuple[Bools, Floats]:
-    known = (row.batch_sizes > 0) & (row.times > 0) & np.isfinite(row.times)
+    known = (row.batch_sizes > 0) & (row.times >= SHORTEST) & (row.times <= LONGEST)
     return known, np.where(known, row.times, np.nan)
 
 

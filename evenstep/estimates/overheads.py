@@ -46,8 +46,6 @@ _ALIKE = 4.0
 """Workers that the prior counts for, where what is learned of others helps with one."""
 _CHANGED = 0.2
 """Change of the logarithm of the slowness since a change of size that halves what it tells."""
-_TEMPER = 1.0
-"""Neighbouring changes share times, so that they tell less than independent ones."""
 
 
 class Overheads:
@@ -107,6 +105,13 @@ class Overheads:
         self._count[new] += 1
         self._newest[new] = logs[new]
         self._compare(new[counts + 1 == _NEAR])
+
+    def interrupt(self) -> None:
+        """Forget what the next iteration would be compared with: it is no neighbour."""
+        self._flush()
+        self._size[:], self._count[:] = 0.0, 0
+        self._first[:], self._last[:] = np.nan, np.nan
+        self._before[:], self._newest[:] = np.nan, np.nan
 
     def posterior(self, even: Floats) -> tuple[Floats, Bools]:
         """Return the probability of each share of overhead, (workers, shares).
@@ -204,17 +209,18 @@ class Overheads:
         By `shares`, about known, a worker may have become slower or faster since a change of size:
         its overhead may be another one now, and the change tells little.
         """
-        known = self._weights > 0
-        steps = np.where(known[..., None], self._steps, 1.0)
+        used = (self._weights > 0).any(axis=0)
+        known = self._weights[:, used] > 0
+        steps = np.where(known[..., None], self._steps[:, used], 1.0)
         x0, log0, count0, x1, log1, count1 = np.moveaxis(steps, -1, 0)
         noise = np.maximum(self._noise_levels(), least_noise)[:, None]
         variance = noise**2 * (1 / count0 + 1 / count1) + (_CURVED * np.log(x1 / x0)) ** 2
         variance = np.where(known, variance, 1.0)
-        tells = np.full(x0.shape, _TEMPER)
+        tells = np.ones(x0.shape)
         if shares is not None:
             then = log1 - np.log(_work(x1, even[:, None], shares[:, None]))
             now = self._newest_level() - np.log(_work(np.maximum(self._size, 1.0), even, shares))
-            tells = _TEMPER / (1 + ((now[:, None] - then) / _CHANGED) ** 2)
+            tells = 1 / (1 + ((now[:, None] - then) / _CHANGED) ** 2)
         evidence = np.empty((len(even), len(SHARES)))
         for i, share in enumerate(SHARES.tolist()):
             wide = even[:, None]

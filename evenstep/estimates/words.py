@@ -16,7 +16,7 @@ def duration(seconds: float) -> str:
     >>> duration(0.00008976), duration(0.0684), duration(0.1375), duration(12.34)
     ('0.09 ms', '68.4 ms', '138 ms', '12.3 s')
     """
-    scale, unit = (1e3, "ms") if seconds < 1 else (1.0, "s")
+    scale, unit = (1e3, "ms") if seconds < 0.9995 else (1.0, "s")
     value = scale * seconds
     if value >= 100:
         return f"{value:.0f} {unit}"

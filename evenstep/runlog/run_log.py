@@ -148,7 +148,7 @@ class RunLog:
     def parts(self) -> list[tuple[Segment, int]]:
         """The segments, cut where the total changes, each with its total: that of its plans."""
         plans = {e.plan: sum(e.batch_sizes or ()) for e in self.events_of("plan")}
-        if len(set(plans.values())) <= 1:
+        if set(plans.values()) <= {self.header.total}:
             return [(segment, self.header.total) for segment in self.segments]
         first = self.header.total
         return [part for segment in self.segments for part in _by_total(segment, plans, first)]

@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from evenstep.core import Ints, Plan, Reports
+from evenstep.core import Plan, Reports
 from evenstep.core.late_times import LateTimes
+from evenstep.core.plan import joined_sizes
 from evenstep.core.planner import Planner
+from evenstep.errors import EvenstepError
 from evenstep.estimates import Estimates, Estimator
 from evenstep.estimates.words import duration, gain_words, percent, percent_range
 from evenstep.policies import short_form
@@ -25,8 +27,8 @@ T = TypeVar("T")
 
 _FIRST_SETTLED = 16
 """Iterations after which loggers get the settled figures for the first time."""
-_FEWEST = 5
-"""Iterations before which nothing is summed up: the first ones warm up."""
+_FEWEST = 3
+"""Settled iterations before which nothing is summed up."""
 
 Output = str | os.PathLike[str] | Logger
 Log = Output | Sequence[Output]
@@ -138,9 +140,10 @@ class RunTotals:
 def _works(output: T, act: Callable[[T], None]) -> bool:
     """Call a function with an output, and return whether it succeeded.
 
-    A logger of a user may raise any error; a run log raises OSError, say on a full disk.
+    A logger of a user may raise any error; a run log raises OSError, say on a full disk, and
+    InvalidSetting for an iteration that is before the last one, after a checkpoint was loaded.
     """
-    expected = OSError if isinstance(output, RunLogWriter) else Exception
+    expected = (OSError, EvenstepError) if isinstance(output, RunLogWriter) else Exception
     try:
         act(output)
     except expected as error:
@@ -179,6 +182,7 @@ def row_of(reports: Reports, before: Reports | None, done: FinishedIteration) ->
         cpu=None if before is None else before.cpu,
         memory=None if before is None else before.memory,
         device_memory=reports.device_memory,
+        caps=reports.caps,
     )
 
 
@@ -206,16 +210,30 @@ class Summary:
         self._mode = header.settings.get("mode", "balanced")
         self._estimator = Estimator(header)
         self._last: Plan | None = None
+        self._problem: str | None = None
 
     def observe(self, row: IterationRow, plan: Plan) -> None:
         """Add the iteration that was run under `plan`."""
         self._last = plan
+        if self._problem is None:
+            self._try(lambda: self._observe(row, plan))
+
+    def _observe(self, row: IterationRow, plan: Plan) -> None:
         self._estimator.plan(plan.number, plan.total)
         self._estimator.take(row)
 
+    def _try(self, act: Callable[[], T]) -> T | None:
+        """Call a function of the estimates: a defect of theirs must not end a training."""
+        try:
+            return act()
+        except Exception as error:
+            self._problem = f"{type(error).__name__}: {error}"
+            _log.warning("the summary failed and is not made any more: %s", self._problem)
+            return None
+
     def figures(self) -> dict[str, float]:
         """Return the settled figures so far under the names that loggers have; known ones only."""
-        estimates = self._estimator.estimates()
+        estimates = self._estimates()
         if estimates is None:
             return {}
         figures = {
@@ -227,17 +245,22 @@ class Summary:
         }
         return {f"evenstep/settled/{k}": v for k, v in figures.items() if math.isfinite(v)}
 
+    def _estimates(self) -> Estimates | None:
+        return None if self._problem is not None else self._try(self._estimator.estimates)
+
     def line(self) -> str:
         """Return the summary."""
-        estimates = self._estimator.estimates()
-        if self._last is None or estimates is None or estimates.last < _FEWEST:
+        estimates = self._estimates()
+        if self._problem is not None:
+            return f"evenstep: no summary, as it failed ({self._problem})"
+        if self._last is None or estimates is None or estimates.num_iterations < _FEWEST:
             return "evenstep: too few iterations for a summary"
         measured = (
             f"an iteration took {duration(estimates.iteration_time)}, without the exchange of "
             f"gradients, and {percent(estimates.waiting_share)} of the workers' time was waiting "
             f"(means of {estimates.about})"
         )
-        sizes = _joined(self._last.sizes)
+        sizes = joined_sizes(self._last.sizes)
         if self._mode == "observe":
             return f"evenstep (observe only): {measured}; {self._could(estimates, self._last)}"
         if self._mode == "off" or estimates.is_even:
@@ -248,9 +271,7 @@ class Summary:
         """Return what the sizes that the policy proposed could save."""
         if last.proposed is None or np.array_equal(last.proposed, last.sizes):
             return "balancing would keep the even batch sizes"
-        saved = percent_range(estimates.could_save)
-        return f"batch sizes {_joined(last.proposed)} instead of even ones could save {saved} of it"
-
-
-def _joined(sizes: Ints) -> str:
-    return "/".join(map(str, sizes.tolist()))
+        proposed = f"balancing would use batch sizes {joined_sizes(last.proposed)}"
+        if math.isnan(estimates.could_save.value):
+            return f"{proposed}; what that would save is not known"
+        return f"{proposed}; the best sizes could save {percent_range(estimates.could_save)} of it"

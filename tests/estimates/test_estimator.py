@@ -105,12 +105,90 @@ def test_sizes_that_follow_speeds_are_taken_as_the_policy_takes_them():
     assert estimates.plain.value == pytest.approx(plain, rel=1e-6)
 
 
-def test_an_incomplete_iteration_counts_as_a_part_of_one():
-    short = [
-        row(r.iteration, r.batch_sizes // 2, r.times / 2) if r.iteration % 10 == 9 else r
-        for r in rows([(16, 16)] * 40)
+@pytest.mark.parametrize("last", [(8, 8), (8, 7), (1, 0)])
+def test_the_end_of_an_epoch_is_no_other_size(last):
+    records = [
+        row(k, *((last, 0.01 * np.array(last)) if k % 10 == 9 else ((16, 16), (0.26, 0.5))))
+        for k in range(40)
     ]
-    assert estimated(short).is_even
+    for policy in ("even", "proportional"):
+        estimates = estimated(records, policy=policy)
+        assert estimates.is_even
+        assert estimates.optimum.low < estimates.optimum.high
+
+
+@pytest.mark.parametrize("pieces", [(4, 4), (4, 2), (64, 64)])
+def test_accumulated_batches_are_batches(pieces):
+    whole, last = pieces
+    records = [
+        row(r.iteration, many * r.batch_sizes, many * r.times)
+        for r in rows(BALANCED)
+        for many in [last if r.iteration % 10 == 9 else whole]
+    ]
+    estimates, single = estimated(records), estimated(rows(BALANCED))
+    assert estimates.gain.value == pytest.approx(single.gain.value, rel=0.02)
+    assert estimates.overheads == pytest.approx(single.overheads)
+
+
+def test_a_worker_without_a_batch_would_have_one_with_plain_bsp():
+    # The third worker is 20 times slower; it has a batch in one of 5 iterations only.
+    benched = [
+        row(k, [15, 15, 0], [0.15, 0.15, np.nan])
+        if k % 5
+        else row(k, [14, 14, 2], [0.14, 0.14, 0.4])
+        for k in range(40)
+    ]
+    estimates = estimated(benched, workers=("w0", "w1", "w2"), total=30)
+    assert estimates.plain.low < 2.0 < 1.1 * estimates.plain.high
+    assert estimates.plain.value > 1.2
+    assert estimates.straggler.worker == "w2"
+
+
+def test_limits_and_granularity_bound_the_optimum():
+    records = [row(k, [16] * 4, [0.1, 0.2, 0.3, 0.4]) for k in range(20)]
+    names = {"workers": ("a", "b", "c", "d"), "total": 64}
+    only = estimated(records, settings={"granularity": 16}, **names)
+    assert only.optimum.value == only.iteration_time
+    capped = [row(r.iteration, r.batch_sizes, r.times, caps=[18] * 4) for r in records]
+    assert estimated(capped, **names).optimum.value > 0.3
+    assert estimated(records, **names).optimum.value < 0.3
+
+
+def test_limits_that_end_are_the_same_live_and_from_a_file():
+    records = [row(k, [16, 16], [0.1, 0.3], caps=[18, 64] if k < 10 else None) for k in range(30)]
+    live = Estimator(header(policy="equal_finish"))
+    for record in records:
+        live.take(record)
+    assert live.estimates() == estimated(records)
+
+
+def test_iterations_that_a_log_leaves_out_count_by_the_next_one():
+    whole = [row(k, [16, 16], [0.1, 0.2 if k < 90 else 0.4]) for k in range(100)]
+    skimmed = [r for r in whole if r.iteration % 5 == 4 or r.iteration >= 95]
+    assert estimated(skimmed).iteration_time == pytest.approx(
+        estimated(whole).iteration_time, rel=0.02
+    )
+
+
+def test_a_training_that_goes_back_begins_again():
+    records = [*rows(BALANCED), *rows([(22, 10)] * 20, start=10)]
+    live = Estimator(header(policy="equal_finish"))
+    for record in records:
+        live.take(record)
+    estimates: Any = live.estimates()
+    assert (estimates.first, estimates.last) == (20, 29)
+
+
+def test_times_that_no_clock_gives_are_unknown():
+    odd = [row(0, [16, 16], [1e17, 0.3]), row(1, [32, 0], [0.1, 5.0])]
+    records = [*odd, *(row(k, [16, 16], [0.1, 0.3]) for k in range(2, 30))]
+    assert estimated(records).iteration_time == pytest.approx(0.3)
+
+
+def test_a_gap_in_the_numbers_leaves_the_newest_iteration():
+    records = [row(k, [16, 16], [0.1, 0.3]) for k in range(601)]
+    estimates = estimated([*records, row(10_000, [16, 16], [0.1, 0.3])])
+    assert estimates is not None and estimates.last == 10_000
 
 
 def test_a_change_of_workers_begins_a_new_part_and_keeps_what_is_known():

@@ -91,7 +91,7 @@ def summed_up(pieces):
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_summary_is_of_all_batches_that_were_accumulated(workers, pieces):
     for line in workers.run(summed_up, pieces=pieces):
-        assert "batch sizes 10/30 instead of even ones could save " in line
+        assert "batch sizes 10/30; the best sizes could save " in line
         [(low, high)] = re.findall(r"could save [\d.]+% \(([\d.]+)% to ([\d.]+)%\)", line)
         assert float(low) < 50 < float(high)
 
@@ -121,7 +121,7 @@ def test_static_shares_are_kept(workers):
 def test_observing_changes_nothing_and_says_what_might_be_gained(workers):
     for sizes, line, *_ in workers.run(run_epoch, speeds=[100.0, 300.0], mode="observe"):
         assert sizes == [30, 30]
-        assert "batch sizes 15/45 instead of even ones could save " in line
+        assert "batch sizes 15/45; the best sizes could save " in line
         # With one size seen, nearly all of a time may be overhead.
         [(low, high)] = re.findall(r"could save [\d.]+% \(([\d.]+)% to ([\d.]+)%\)", line)
         assert float(low) < 45 and 50 < float(high) < 80

@@ -72,7 +72,7 @@ def test_observing_measures_even_sizes_and_estimates_the_best_ones_with_a_range(
     # Without any overhead one half; how much overhead there is, even sizes do not show.
     assert 0 < low < saved < high
     assert low < 50 < high
-    assert "15/45" in line
+    assert "would use batch sizes 15/45; the best sizes could save" in line
 
 
 def test_observing_estimates_nothing_where_even_sizes_are_proposed():
@@ -115,5 +115,17 @@ def test_differences_within_the_noise_are_not_called_a_gain_or_a_loss():
 
 
 def test_too_few_iterations_give_no_values():
-    line = summary_of("off", num_iterations=5)
+    line = summary_of("off", num_iterations=4)
     assert durations(line) == shares(line) == []
+
+
+def test_a_defect_of_the_estimates_does_not_end_a_training(caplog, monkeypatch):
+    summary = summary_in("balanced")
+    monkeypatch.setattr(summary._estimator, "take", lambda row: 1 / 0)
+    for k in range(9):
+        observe(summary, k, EVEN, EVEN / SPEEDS)
+    assert (
+        summary.line() == "evenstep: no summary, as it failed (ZeroDivisionError: division by zero)"
+    )
+    assert caplog.text.count("the summary failed") == 1
+    assert summary.figures() == {}

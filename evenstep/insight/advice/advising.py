@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Ints, Limits, even_sizes
+from evenstep.core import Ints
 from evenstep.core.metrics import waiting_share
 from evenstep.estimates import Estimate, Estimates
 from evenstep.insight.advice.case import Case
@@ -166,7 +166,7 @@ def _saved(balanced: Estimate, plain: Estimate) -> Estimate:
 def _case_of(seen: Observations, estimates: Estimates) -> Case:
     """Return workers with the mean times and overheads of the estimates, without noise."""
     count = seen.num_workers
-    even = even_sizes(seen.total, Limits.of(count))
+    even = np.array(estimates.plain_sizes)
     times, shares = np.array(estimates.plain_times), np.array(estimates.overheads)
     lines = zip((shares * times).tolist(), ((1 - shares) * times / even).tolist(), strict=True)
     cluster = Cluster(

@@ -180,13 +180,13 @@ class Retrospect:
 
 def look_back(run_log: RunLog) -> Retrospect:
     """Return the estimates of a run log."""
-    estimates = None
+    last: Estimator | None = None
     lines = [np.zeros((2, 0))]
     for segment, estimator in follow(run_log):
         lines.append(_lines(segment, estimator))
-        estimates = estimator.estimates()
+        last = estimator
     plain, optimum = np.concatenate(lines, axis=1)
-    return Retrospect(estimates, plain, optimum)
+    return Retrospect(None if last is None else last.estimates(), plain, optimum)
 
 
 def _lines(segment: Segment, estimator: Estimator) -> Floats:

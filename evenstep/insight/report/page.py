@@ -81,10 +81,11 @@ def _tiles(figures: Figures) -> str:
     tiles = [("an iteration", took)]
     then = "" if before is None else f"{percent(before.waiting_share)} → "
     tiles.append(("waiting", then + percent(estimates.waiting_share)))
-    if before is not None or not estimates.is_even:
+    if not math.isnan(gain.value) and (before is not None or not estimates.is_even):
         tiles.append(("times faster than plain BSP", f"{gain.value:.2f}"))
     about = "about " if figures.known_optimum is None else ""
-    tiles.append(("above the optimum", about + percent(max(0.0, figures.above_optimum))))
+    if not math.isnan(figures.above_optimum):
+        tiles.append(("above the optimum", about + percent(max(0.0, figures.above_optimum))))
     return "".join(f'<div class="tile"><b>{escape(b)}</b>{escape(a)}</div>' for a, b in tiles)
 
 

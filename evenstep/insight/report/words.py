@@ -62,7 +62,7 @@ def _gain(figures: Figures, estimates: Estimates) -> Iterator[str]:
     else:
         slower = times(figures.gain.inverse())
         yield f"{slower} times slower than {name}, which took {plain} in its own run."
-    if not estimates.is_even:
+    if not estimates.is_even and not math.isnan(estimates.plain.value):
         low, high = duration(estimates.plain.low), duration(estimates.plain.high)
         yield f"From the balanced run alone, plain BSP is estimated at {low} to {high}."
 
