@@ -167,7 +167,7 @@ def _run(argv: Sequence[str]) -> int:
     chosen = parser.parse_args(argv)
     if chosen.command in MOVED:
         return _fail(MOVED[chosen.command])
-    if chosen.command is None:
+    if chosen.command in (None, "help"):
         parser.print_help()
         return 0
     if chosen.command not in COMMANDS:
@@ -192,8 +192,33 @@ def _run_command(name: str, arguments: Sequence[str]) -> int:
             instead = f"use {new}" if new.startswith("--") else new
             parser.error(f"there is no {old} any more; {instead}")
     module = import_module(COMMANDS[name].module)
-    parse = getattr(module, "parse", argparse.ArgumentParser.parse_args)
+    parse = getattr(module, "parse", None)
+    if parse is None:
+        _check_options(parser, arguments)
+        parse = argparse.ArgumentParser.parse_args
     return cast(Command, module).run(parse(parser, arguments))
+
+
+def _check_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Say which option a mistyped one may mean: argparse would take its value for an argument."""
+    known = options_of(parser)
+    for argument in arguments:
+        name = argument.partition("=")[0]
+        if not name.startswith("--") or any(option.startswith(name) for option in known):
+            continue
+        near = get_close_matches(name, known, n=1)
+        if near:
+            parser.error(f"there is no option {name}; did you mean {near[0]}?")
+
+
+def options_of(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the long options of a command and of its subcommands."""
+    found = []
+    for action in parser._actions:
+        found += [option for option in action.option_strings if option.startswith("--")]
+        if isinstance(action, argparse._SubParsersAction):
+            found += [option for sub in action.choices.values() for option in options_of(sub)]
+    return found
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:

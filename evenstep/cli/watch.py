@@ -37,6 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--every", type=positive, default=5.0, metavar="S", help="between plain lines; 5 s"
     )
     parser.add_argument(
+        "--json", action="store_true", help="print the state as JSON, one line each time"
+    )
+    parser.add_argument(
         "--patience", type=positive, default=300.0, metavar="S",
         help="how long a manager may be unreachable, or a log missing; 300 s",
     )  # fmt: skip
@@ -51,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     for name in ("job", "token_file", "tls_ca"):
         if getattr(args, name) is not None:
             raise InvalidSetting(f"--{name.replace('_', '-')} goes with --manager, got a run log")
-    with WatchView(args.every) as view:
+    with WatchView(args.every, args.json) as view:
         return _watch(FileFollower(args.log), view, args.patience)
 
 
@@ -69,7 +72,7 @@ def _watch_manager(args: argparse.Namespace) -> int:
     stream.start()
     follower = JobFollower(ManagerFollower(stream), args.job)
     try:
-        with WatchView(args.every) as view:
+        with WatchView(args.every, args.json) as view:
             return _watch(follower, view, args.patience)
     finally:
         stream.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from rich.console import Console, Group, RenderableType
@@ -12,7 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from evenstep.cli.workers_table import workers_table
-from evenstep.estimates import Estimates, Estimator
+from evenstep.estimates import Estimates, Estimator, without_nan
 from evenstep.estimates.words import duration, headline, optimum_words
 from evenstep.insight.plots.plot_data import readable
 from evenstep.runlog import Event, Header, IterationRow, Record
@@ -26,8 +29,9 @@ _QUIET = 20.0
 class WatchView:
     """Shows the newest state of a run; the last one stays on the screen."""
 
-    def __init__(self, every: float) -> None:
+    def __init__(self, every: float, as_json: bool = False) -> None:
         self._every = every
+        self._as_json = as_json
         self._console = Console()
         self._live: Live | None = None
         self._printed_at = -math.inf
@@ -36,7 +40,7 @@ class WatchView:
         self._moved_at = time.monotonic()
         self._quiet_at = -math.inf
         self._last_iteration = -1
-        if self._console.is_terminal:
+        if self._console.is_terminal and not as_json:
             self._live = Live(console=self._console, refresh_per_second=4, transient=True)
 
     def show(self, watched: Watched, problem: str | None) -> None:
@@ -78,6 +82,9 @@ class WatchView:
             self._live.stop()
 
     def _say(self, text: str) -> None:
+        if self._as_json:
+            print(text, file=sys.stderr, flush=True)
+            return
         self._console.print(Text(text), soft_wrap=True)
 
     def _line(self, watched: Watched, now: float) -> None:
@@ -85,6 +92,9 @@ class WatchView:
         if row is None or watched.latest.iteration == self._printed:
             return
         self._printed, self._printed_at = watched.latest.iteration, now
+        if self._as_json:
+            print(json.dumps(watched.as_json()), flush=True)
+            return
         sizes = "/".join(map(str, row.batch_sizes.tolist()[:16]))
         more = "/..." if row.num_workers > 16 else ""
         self._say(f"{_title(watched)} Batch sizes {sizes}{more}.")
@@ -193,6 +203,23 @@ class Watched:
         if self._estimator is not None and self._estimates[0] != self.latest.iteration:
             self._estimates = (self.latest.iteration, self._estimator.estimates())
         return self._estimates[1]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the newest iteration and the settled figures."""
+        header, row, estimates = self.latest.header, self.latest.row, self.estimates()
+        now = {
+            "job": None if header is None else header.job,
+            "source": None if header is None else header.source,
+            "iteration": self.latest.iteration,
+            "iteration_time": self.iteration_time,
+            "workers": self.latest.workers,
+            "batch_sizes": None if row is None else row.batch_sizes.tolist(),
+            "times": None if row is None else row.times.tolist(),
+            "missed": self.num_missed,
+            "estimates": None if estimates is None else estimates.as_json(),
+        }
+        known: dict[str, Any] = without_nan(now)
+        return known
 
     @property
     def name(self) -> str:

@@ -340,3 +340,17 @@ def test_reader_that_goes_away_ends_it_quietly():
     process.stdout.close()
     _, errors = process.communicate()
     assert (process.returncode, errors) == (128 + signal.SIGPIPE, "")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["simulate", "--sead", "3", "G"], "there is no option --sead; did you mean --seeds?"),
+        (["manager", "status", "--tokn-file", "t"], "--tokn-file; did you mean --token-file?"),
+    ],
+)
+def test_a_mistyped_option_gets_the_nearest_one(capsys, argv, message):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(argv)
+    assert stopped.value.code == 2
+    assert message in capsys.readouterr().err

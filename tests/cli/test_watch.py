@@ -1,5 +1,6 @@
 """``evenstep watch``: following run logs and managers, to the end."""
 
+import json
 import re
 import threading
 import time
@@ -34,6 +35,16 @@ def test_lines_tell_iteration_time_straggler_waiting_and_sizes(printed, log):
     assert "Straggler: w1, 1.5 times slower than the median worker. Waiting 33.3%. " in line
     assert "balancing could save " in line and line.endswith(" Batch sizes 16/16.")
     assert end == "The run has ended."
+
+
+def test_json_has_the_newest_iteration_and_the_settled_figures(capsys, log):
+    assert main(["watch", str(log), "--json"]) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert (told["iteration"], told["batch_sizes"]) == (7, [16, 16])
+    assert told["estimates"]["straggler"]["worker"] == "w1"
+    assert told["estimates"]["waiting_share"] == pytest.approx(1 / 3)
+    assert err == "The run has ended.\n"
 
 
 def test_table_on_a_terminal_has_waiting_and_cpu_of_every_worker(shown, log):

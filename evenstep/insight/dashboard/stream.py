@@ -72,6 +72,8 @@ class Page:
         self._now_at = self._history_at = self._settled_at = float("-inf")
         self._settled: dict[str, Any] | None = None
         self._settled_of = -1
+        self._was_read = False
+        """Whether the log has been read up to its end: then the figures are due at once."""
         self._history_of = -1
         self._overlay_of: tuple[object, ...] = ()
         self._overlay_at = float("-inf")
@@ -101,7 +103,10 @@ class Page:
         about = {"run": reading.run, "key": self._key, **view.about(job)}
         events = self._changed("job", about)
         base = {"run": reading.run, "progress": round(reading.progress, 3), "every": reading.every}
-        if job.num_iterations != self._settled_of and now - self._settled_at >= SETTLED:
+        is_read = reading.progress == 1 and not self._was_read
+        due = now - self._settled_at >= SETTLED or is_read
+        self._was_read |= is_read
+        if job.num_iterations != self._settled_of and due:
             self._settled, self._settled_of = view.figures(job), job.num_iterations
             self._settled_at = now
         state = (base, job.num_iterations, job.num_events, job.problem, self._settled_of)
