@@ -153,7 +153,7 @@ def test_observing_keeps_stock_batches_and_says_what_balancing_would_save(worker
     settings = {"mode": "observe", "log": str(log)}
     observed, said = train(workers, tmp_path, "loops.py", "sum_of_losses", **settings)
     assert said[0].startswith("evenstep: observes 1 loader, total 16, 2 workers\n")
-    assert "evenstep (observe only): iterations took" in said[0]
+    assert "evenstep (observe only): an iteration took " in said[0]
     assert torch.equal(observed, stock)
     assert sizes_in(log) == [*[[8, 8]] * 8, [3, 3], *[[8, 8]] * 9, [3, 3]]
 
