@@ -51,7 +51,8 @@ class Record:
     def disagreements_since(self, kills: list[tuple[float, float]]) -> list[list[Applied]]:
         """Return the disagreements after a kill of the manager and before the next agreement.
 
-        A kill has the moments before and after it: it takes effect somewhere between them.
+        A kill has the moment before it and the one at which the manager is started again: what
+        workers write down between them may be an answer from before the kill.
         """
         common = [
             min(a.time for a in its) for its in self._iterations() if all(a.asked for a in its)
@@ -59,8 +60,8 @@ class Record:
         found = []
         for its in self.disagreements():
             last = max(a.time for a in its)
-            killed = max((after for before, after in kills if before < last), default=None)
-            if killed is not None and not any(killed < when < last for when in common):
+            again = max((start for before, start in kills if before < last), default=None)
+            if again is not None and not any(again < when < last for when in common):
                 found.append(its)
         return found
 

@@ -20,9 +20,8 @@ from tests.manager.soak.jobs import JOBS, TRAINERS
 from tests.manager.soak.record import Applied, Record, newest_iteration, read
 from tests.manager.soak.trainer import STOP
 
-Kill = tuple[float, float, list[str]]
-"""The moments before and after it, and the victims."""
-"""When something was killed, and what."""
+Kill = tuple[float, float, float, list[str]]
+"""The moments before and after it, that at which the victims are started again, and the victims."""
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 50.0
@@ -85,7 +84,7 @@ def test_one_plan_per_iteration_and_progress_whatever_is_killed(tmp_path, capsys
         print(_summary(records, kills))
     for record in records:
         assert record.wrong_totals() == []
-        assert _went_on(record, [after for _, after, _ in kills])
+        assert _went_on(record, [after for _, after, *_ in kills])
         assert record.disagreements() == _allowed(record, kills)
     _nothing_is_left(manager, state)
 
@@ -104,10 +103,12 @@ def _disturb(manager, trainers: Trainers, folder: Path) -> list[Kill]:
             trainers.kill(name)
         if "manager" in victims:
             manager.kill()
-        kills.append((began, time.monotonic(), victims))
+        after = time.monotonic()
         before = [newest_iteration(loop, folder) for loop in JOBS]
         if "manager" in victims:
             time.sleep(rng.uniform(0.0, 0.5))
+        kills.append((began, after, time.monotonic(), victims))
+        if "manager" in victims:
             manager.start()
         for name in names:
             trainers.start(name)
@@ -139,7 +140,7 @@ def _allowed(record: Record, kills: list[Kill]) -> list[list[Applied]]:
     if record.loop.data_plane:
         return []
     return record.disagreements_since(
-        [(before, after) for before, after, victims in kills if "manager" in victims]
+        [(before, start) for before, _, start, victims in kills if "manager" in victims]
     )
 
 
