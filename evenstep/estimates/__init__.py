@@ -1,4 +1,4 @@
-"""Estimates: what plain BSP and the optimum would take, what is gained, and who is slow.
+"""Estimates: the times of plain BSP and of the optimum, the gain, and the slowest worker.
 
 Every view takes its figures from here: the summary of a training, `watch`, the dashboard, reports,
 advice and the demo.
@@ -6,7 +6,6 @@ advice and the demo.
 
 from evenstep.estimates.estimates import (
     CLEAR,
-    COVERED,
     Estimate,
     Estimates,
     Straggler,
@@ -17,7 +16,6 @@ from evenstep.estimates.estimator import Estimator, estimates_of, follow, follow
 
 __all__ = [
     "CLEAR",
-    "COVERED",
     "Estimate",
     "Estimates",
     "Estimator",

@@ -15,7 +15,7 @@ AROUND = 4
 """Iterations before and after one whose median speed is its lasting speed."""
 _DRAWS = 64
 _BLOCK = 4
-"""Neighbouring iterations that are drawn together, as they are alike."""
+"""Neighbouring iterations that are drawn together."""
 _MOST_OVERHEAD = 0.9
 """Largest overhead that is drawn, as a share of the fastest worker's time."""
 _FEW_ROWS, _FEW_DRAWS = 48, 24
@@ -155,7 +155,7 @@ def _gain(run: Iterations, drawn: list[Floats], rng: np.random.Generator) -> Est
     draws = []
     for plain in plains:
         # Other iterations of the same run would have had other noise.
-        rows = _resampled(len(plain), rng)
+        rows = resampled(len(plain), _BLOCK, rng)
         draws.append(plain[rows].sum() / longest[rows].sum())
     gain = Estimate.of(np.array(draws), value)
     # Curves are not quite straight.
@@ -194,9 +194,9 @@ def _draw(posterior: Floats, together: bool, rng: np.random.Generator) -> Floats
     return shares
 
 
-def _resampled(count: int, rng: np.random.Generator) -> Ints:
-    """Draw as many iterations again, in blocks of neighbours."""
-    block = min(_BLOCK, count)
+def resampled(count: int, block: int, rng: np.random.Generator) -> Ints:
+    """Draw as many iterations again, in blocks of neighbours, which are alike."""
+    block = min(block, count)
     starts = rng.integers(0, count - block + 1, -(-count // block))
     rows: Ints = (starts[:, None] + np.arange(block)).ravel()[:count]
     return rows

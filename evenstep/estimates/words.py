@@ -59,7 +59,7 @@ def times(ratio: Estimate) -> str:
 
 
 def straggler_words(straggler: Straggler | None, name: str) -> str:
-    """Return who is slow; `name` is the worker's name as it is shown."""
+    """Return the sentence about the straggler; `name` is the worker's name as it is shown."""
     if straggler is None:
         return ""
     if not straggler.is_clear:

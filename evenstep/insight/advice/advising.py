@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Ints
 from evenstep.core.metrics import waiting_share
 from evenstep.estimates import Estimate, Estimates
+from evenstep.estimates.comparing import resampled
 from evenstep.insight.advice.case import Case
 from evenstep.insight.advice.observations import Observations
 from evenstep.insight.advice.totals import Total, better_total, compare_totals
@@ -26,7 +26,7 @@ ROWS = 240
 """Iterations of a cluster that are used, spread over the run."""
 _DRAWS = 100
 _BLOCK = 8
-"""Neighbouring iterations that are drawn together, as they are alike."""
+"""Neighbouring iterations of a cluster that are drawn together."""
 
 
 @dataclass(frozen=True)
@@ -183,17 +183,9 @@ def _of_case(case: Case, seed: int) -> _Found:
     rng = np.random.default_rng(seed)
     times = case.times(case.even)
     measures = times.max(axis=1), case.best_iteration_times()
-    rows = [_rows(len(times), rng) for _ in range(_DRAWS)]
+    rows = [resampled(len(times), _BLOCK, rng) for _ in range(_DRAWS)]
     plain, balanced = (
         Estimate.of(np.array([values[some].mean() for some in rows]), float(values.mean()))
         for values in measures
     )
     return _Found("simulated", False, plain, balanced, waiting_share(times))
-
-
-def _rows(count: int, rng: np.random.Generator) -> Ints:
-    """Draw `count` iterations, in blocks of neighbours."""
-    block = min(_BLOCK, count)
-    starts = rng.integers(0, count - block + 1, -(-count // block))
-    rows: Ints = (starts[:, None] + np.arange(block)).ravel()[:count]
-    return rows

@@ -88,7 +88,7 @@ class Answer:
 
     @classmethod
     def of_estimates(cls, estimates: Estimates) -> Answer:
-        """Make the answer of estimates; a gain is told if it is clear."""
+        """Make the answer of estimates; it has the gain if that is clear."""
         slow, gain = estimates.straggler, estimates.gain
         clear = not estimates.is_even and (gain.low > 1 or gain.high < 1)
         return cls(
