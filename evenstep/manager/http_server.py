@@ -32,7 +32,8 @@ MAX_HEAD = 8 * 1024
 """Bytes of a request, which has no body."""
 PATIENCE = 10.0
 _LINGER = 1.0
-_BACKLOG = 64
+_BACKLOG = 1024
+"""Connections that wait in the kernel: where it is full, a client tries again after a second."""
 _RETRY = 0.1
 """Seconds until the next attempt to accept a connection, when one failed."""
 
