@@ -91,6 +91,6 @@ class Trap:
 def test_example_runs_no_code_of_a_batch(tmp_path):
     folder = write_batches(tmp_path)
     (folder / "data_batch_3").write_bytes(pickle.dumps({b"data": Trap(tmp_path / "trapped")}))
-    with pytest.raises(DataFileError, match="data_batch_3.*mkdir"):
+    with pytest.raises(DataFileError, match=r"data_batch_3.*mkdir"):
         read(folder, limit=None)
     assert not (tmp_path / "trapped").exists()

@@ -14,16 +14,20 @@ examples:
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import socket
+import ssl
 import sys
 from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenstep.cli.stopping import Stop
 from evenstep.errors import InvalidSetting
-from evenstep.insight.dashboard.app import make_app
+from evenstep.insight.dashboard.app import STREAM, make_app
 from evenstep.insight.dashboard.folder import Folder
 from evenstep.insight.dashboard.managed import Managed
 from evenstep.insight.dashboard.source import Source
@@ -32,7 +36,11 @@ from evenstep.runlog.follower import ManagerFollower
 from evenstep.runlog.manager_stream import ManagerStream
 
 DEFAULT_PORT = 7413
+MAX_CONNECTIONS = 128
+"""Connections at once, more than there may be followers."""
 _BACKLOG = 128
+_PATIENCE = 10.0
+"""Seconds for a TLS handshake."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,9 +72,7 @@ def run(args: argparse.Namespace) -> int:
     source = _source(args)
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InvalidSetting("--tls-cert and --tls-key must be given together, got one of them")
-    if args.tls_cert is not None:
-        # Errors in them are reported here, not by the server later.
-        access.listening_context(args.tls_cert, args.tls_key)
+    context = access.listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None
     host, port = access.parse_address(args.listen, DEFAULT_PORT)
     viewer_token = args.viewer_token_file
     token = access.read_token(viewer_token) if viewer_token else None
@@ -75,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     if warning:
         print(f"evenstep dashboard: warning: {warning}", file=sys.stderr)
     app = make_app(source, token, access.is_loopback(host), lambda: server.should_exit)
-    server = uvicorn.Server(_config(app, args))
+    server = uvicorn.Server(_config(app, context))
     # The server handles the signals that stop it, and raises them again when it has ended.
     with Stop(), _listen(host, port) as listening:
         host, port = listening.getsockname()[:2]
@@ -108,18 +114,79 @@ def _source(args: argparse.Namespace) -> Source:
     return Managed(follower, f"manager {_in_url(host)}:{port}")
 
 
-def _config(app: Starlette, args: argparse.Namespace) -> uvicorn.Config:
+def _config(app: Starlette, context: ssl.SSLContext | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        log_level="warning",
+        http=_protocol(context),
+        # A stranger causes warnings: one per request that is none.
+        log_level="error",
         lifespan="on",
         server_header=False,
-        ssl_certfile=args.tls_cert,
-        ssl_keyfile=args.tls_key,
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=16 * 1024,
-        limit_concurrency=200,
+        backlog=_BACKLOG,
     )
+
+
+def _protocol(context: ssl.SSLContext | None) -> type[H11Protocol]:
+    """Return the server's side of a connection, with TLS if there is a context."""
+
+    class Protocol(H11Protocol):
+        """Takes the place of another connection if there are too many.
+
+        That is the oldest without a request, or else the oldest that is no stream: nobody keeps
+        others out by holding connections. Unfinished TLS handshakes count, so they happen here:
+        the server would not know of them.
+        """
+
+        connections: set[Protocol]  # type: ignore[assignment]
+        early = b""
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            if len(self.connections) >= MAX_CONNECTIONS:
+                others = [one for one in self.connections if not one.is_stream]
+                other = min(others, key=lambda one: (one.is_answering, one.since))
+                self.connections.discard(other)
+                other.transport.abort()
+            self.since = self.loop.time()
+            if context is None:
+                super().connection_made(transport)
+                return
+            self.connections.add(self)
+            self.transport = transport
+            self.handshake = self.loop.create_task(self._shake_hands(transport, context))
+
+        async def _shake_hands(self, transport: asyncio.Transport, context: ssl.SSLContext) -> None:
+            secure = None
+            with contextlib.suppress(OSError):
+                secure = await self.loop.start_tls(
+                    transport, self, context, server_side=True, ssl_handshake_timeout=_PATIENCE
+                )
+            if secure is None:
+                self.connections.discard(self)
+            elif self not in self.connections:
+                secure.abort()
+            else:
+                super().connection_made(secure)
+                if self.early:
+                    super().data_received(self.early)
+
+        def data_received(self, data: bytes) -> None:
+            if self.flow is not None:
+                super().data_received(data)
+            else:
+                # It came with the end of the handshake, before `_shake_hands` continued.
+                self.early += data
+
+        @property
+        def is_answering(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        @property
+        def is_stream(self) -> bool:
+            return self.is_answering and self.scope["path"] == STREAM
+
+    return Protocol
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,16 +1,21 @@
 """``evenstep dashboard``: where it listens, what it refuses, and how it ends."""
 
+import contextlib
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 from evenstep.cli.main import main
+from tests.manager.test_access import make_certificate
 from tests.runlog.examples import header, row, text_of
 
 TOKEN = "correct-horse-battery"
@@ -78,16 +83,7 @@ def test_port_in_use_says_how_to_choose_another(capsys, log):
 def test_it_serves_until_it_is_told_to_stop(log, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", "--viewer-token-file", str(token)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evenstep", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().removeprefix("evenstep dashboard: ").strip()
+    with serving(log, "--viewer-token-file", token) as (url, process):
         with urllib.request.urlopen(url, timeout=20) as answer:
             assert b"<title>Evenstep</title>" in answer.read()
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -103,7 +99,66 @@ def test_it_serves_until_it_is_told_to_stop(log, tmp_path):
             stream.read()
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out, err) == (0, "", "")
+
+
+@contextlib.contextmanager
+def serving(log, *options):
+    """Run a dashboard; yields its URL and its process."""
+    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", *map(str, options)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evenstep", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().removeprefix("evenstep dashboard: ").strip(), process
     finally:
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    ("tls", "request_text"),
+    [
+        (False, b"GET / HTTP/1.1\r\nHost:"),
+        (False, b"GET /assets/main.js HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (True, b"\x16\x03\x01"),
+    ],
+    ids=["unfinished", "answered", "handshake"],
+)
+def test_page_is_served_and_a_stream_goes_on_however_many_connections_are_held(
+    log, tmp_path, tls, request_text
+):
+    options, context = [], None
+    if tls:
+        certificate, key = make_certificate(tmp_path)
+        options = ["--tls-cert", certificate, "--tls-key", key]
+        context = ssl.create_default_context(cafile=certificate)
+        context.check_hostname = False
+    with serving(log, *options) as (url, process), contextlib.ExitStack() as stack:
+
+        def get(target):
+            return stack.enter_context(
+                urllib.request.urlopen(url + target, timeout=20, context=context)
+            )
+
+        stream = get("/api/stream")
+        assert stream.readline().startswith(b": ")
+        where = urllib.parse.urlsplit(url)
+        for _ in range(300):
+            held = socket.create_connection((where.hostname, where.port), 20)
+            stack.enter_context(held)
+            with contextlib.suppress(ConnectionError):
+                held.sendall(request_text)
+        for _ in range(5):
+            assert b"<title>Evenstep</title>" in get("/").read()
+        # What comes every few seconds arrives after the others were cut, as the stream was not.
+        while not stream.readline().startswith(b": nothing new"):
+            pass
+        assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < 200
+        process.send_signal(signal.SIGTERM)
+        stream.read()
+        assert process.communicate(timeout=20)[1] == ""

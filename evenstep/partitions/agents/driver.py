@@ -50,7 +50,7 @@ _SECOND_ATTEMPT = 0.5
 long, up to `_LONGEST_SILENCE`."""
 
 _FOR_GOOD = (MalformedMessage, ssl.SSLCertVerificationError)
-"""Reasons that another attempt does not change: the port of another program, a wrong certificate."""
+"""Reasons that no further attempt changes: the port of another program, a wrong certificate."""
 
 Answer = TypeVar("Answer")
 
