@@ -141,6 +141,7 @@ def _protocol(context: ssl.SSLContext | None) -> type[H11Protocol]:
 
         connections: set[Protocol]  # type: ignore[assignment]
         early = b""
+        since = 0.0
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             if len(self.connections) >= MAX_CONNECTIONS:
