@@ -7,9 +7,9 @@ from typing import Any
 
 from evenstep.core import Plan, Report, Usage, frozen
 from evenstep.errors import InvalidReport, InvalidSetting
-from evenstep.manager.idl import types
 from evenstep.manager.job import Job
 from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.wire import types
 
 _LARGEST = 2**53
 

@@ -6,13 +6,12 @@ import socket
 import struct
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
-from evenstep.manager.connection import MANAGER, ServiceConnection, Where
+from evenstep.manager.connection import ServiceConnection, Where
 from tests.manager.managers import boundary, refused, running, said, together, until
 
 
@@ -171,15 +170,9 @@ def test_call_without_a_worker_is_refused(manager):
 
 
 def _types():
-    from evenstep.manager.idl import types
+    from evenstep.manager.wire import types
 
     return types()
-
-
-def test_unknown_version_gets_a_clear_answer(manager):
-    with pytest.raises(Refused, match="speaks version 1, got 99") as refused:
-        ServiceConnection(Where(manager.address), 5.0, replace(MANAGER, version=99))
-    assert refused.value.problem == "VERSION"
 
 
 @pytest.mark.parametrize(
