@@ -62,7 +62,9 @@ class HttpRoutes:
             only = admitted_job(bearer(request.headers.get("authorization", "")), self._token)
         except Refused:
             challenge = ("WWW-Authenticate", 'Bearer realm="evenstep manager"')
-            return plain(401, "Authorization: Bearer must give the manager's token", challenge)
+            return plain(
+                401, "Authorization: Bearer must give the token of the manager or job", challenge
+            )
         if only is not None and (urlsplit(request.target).path, _job(request)) != ("/events", only):
             return plain(403, f"the token is for /events?job={quote(only)} alone")
         host = request.headers.get("host", "localhost")

@@ -109,11 +109,8 @@ def test_workers_of_different_versions_are_refused(monkeypatch, theirs):
         return [mine, mine, {**old, **theirs}]
 
     monkeypatch.setattr("evenstep.training.collective.gather_values", gathered)
-    rule = "version of evenstep must be the same on all workers"
-    got = (
-        f"got {evenstep.__version__} on worker 0 and {theirs.get('version of evenstep')} on wor.* 2"
-    )
-    with pytest.raises(InvalidSetting, match=f"{rule}, {got}"):
+    got = f"got {evenstep.__version__} on worker 0 and {theirs.get('version of evenstep')} on"
+    with pytest.raises(InvalidSetting, match=f"version .* on all workers, {got} worker 2"):
         require_agreement({"total": 60}, Alone())
 
 
