@@ -30,7 +30,9 @@ BEAT = 1.0
 SILENCE = 5.0
 """Seconds without a sign of life after which a worker counts as lost."""
 LEAST = 60.0
-"""Seconds that a watchdog waits at least."""
+"""Seconds for which a worker that is heard of may stay in an iteration in any case."""
+_LONG = 10
+"""Usual iterations after which a worker that others wait for is named."""
 _FEWEST = 5
 """Measured spans after which the usual iteration is known."""
 _HURRY = 0.25
@@ -129,12 +131,13 @@ class Signs:
         """Return the workers that are not heard of, and have not said why."""
         return [i for i, sign in self._others() if self._is_silent(i, sign)]
 
-    def waits_for_away(self) -> bool:
-        """Whether a worker that is heard of has not begun the iteration that this one is in."""
-        return any(
-            sign.phase == AWAY and self._is_behind(sign) and not self._is_silent(i, sign)
+    def late(self, *phases: str) -> list[int]:
+        """Return the workers in these phases that are heard of, and are behind this one."""
+        return [
+            i
             for i, sign in self._others()
-        )
+            if sign.phase in phases and self._is_behind(sign) and not self._is_silent(i, sign)
+        ]
 
     def is_settled(self, since: float) -> bool:
         """Whether it is known of each other worker if it is alive, from signs since that time."""
@@ -245,11 +248,13 @@ class Heartbeat:
         self._progress = look()
         self._since = time.monotonic()
         """The time from which on the training stands still."""
+        self._excused = self._since
+        """The last time when there was a reason to stand still, such as an evaluation."""
         self._usual = UsualIteration()
         self._said: set[int | None] = set()
         self._failed_at: float | None = None
         self._judged_at: float | None = None
-        self._verdict = f"the signs of life of the workers cannot be read from {self._keeper}."
+        self._verdict = f"the signs of life of the workers cannot be read from {self._keeper}"
         self._is_judged = threading.Event()
         self._is_closing = False
         self._reason = ""
@@ -276,9 +281,10 @@ class Heartbeat:
         if is_first:
             self._note(k, self._verdict)
         said = str(error).strip().partition("\n")[0]
+        advice = _SLOW if self._signs.late(WORK, EXCHANGE, AWAY) else _RESTART
         return WorkerLost(
             f"all workers must complete the exchange of iteration {k}, but it failed: "
-            f"{self._verdict} The process group says: {said}"
+            f"{self._verdict}. {advice} The process group says: {said}"
         )
 
     def close(self) -> None:
@@ -301,6 +307,9 @@ class Heartbeat:
         progress = self._look()
         if progress != self._progress:
             self._progress, self._since = progress, now
+            if self._said:
+                _say(f"{self._who} continues in iteration {self._iteration}")
+                self._said.clear()
         self._usual.observe(progress.finished, now)
         self._write(self._phase)
         if self._failed_at is not None:
@@ -308,8 +317,8 @@ class Heartbeat:
             self._judge(now, self._failed_at)
         elif now - self._since >= 2 * BEAT:
             self._read(now)
-            if now - self._since >= SILENCE and progress.phase != AWAY:
-                self._say_lost()
+            if progress.phase != AWAY:
+                self._say_lost(now - self._since)
             if self._watchdog is not None:
                 self._watch(now, self._watchdog)
 
@@ -355,10 +364,7 @@ class Heartbeat:
         found = self._signs.findings()
         if self._has_lost_store:
             found.append(f"{self._keeper} died or is cut off: its store cannot be reached")
-        if not found:
-            return "all workers are heard of, and none is behind: is the network broken?"
-        is_slow = any("is running" in words for words in found)
-        return f"{'; '.join(found)}. {_SLOW if is_slow else _RESTART}"
+        return "; ".join(found) or "all workers are heard of, and none is behind"
 
     def _judge(self, now: float, failed_at: float) -> None:
         """Find out which worker is missing, and stay until the others have found out too.
@@ -373,25 +379,26 @@ class Heartbeat:
         elif self._is_gone or not self._signs.has(_FAILING) or now > self._judged_at + SILENCE:
             self._is_judged.set()
 
-    def _say_lost(self) -> None:
-        """Print once which workers were lost, as the failure may surface in code of the user."""
-        lost: set[int | None] = set(self._signs.silent())
+    def _say_lost(self, still: float) -> None:
+        """Print once which workers are missing, as the failure may surface in code of the user."""
+        missing: set[int | None] = set(self._signs.silent())
         if self._has_lost_store:
-            lost.add(None)
-        if lost - self._said:
+            missing.add(None)
+        usual = self._usual.seconds
+        if usual is not None and still > max(LEAST, _LONG * usual):
+            missing.update(self._signs.late(WORK))
+        if missing - self._said:
             _say(f"{self._who} waits in iteration {self._iteration}: {self._findings()}")
-        for worker in self._said - lost:
-            if worker is not None:
-                _say(f"{self._signs.name(worker)} is heard of again")
-        self._said = lost
+        self._said |= missing
 
     def _watch(self, now: float, watchdog: float) -> None:
         """End the job if it hangs, or if another worker has found that it does."""
         self._try(self._obey)
         usual = self._usual.seconds
-        if usual is None or self._progress.phase == AWAY or self._signs.waits_for_away():
+        if usual is None or self._progress.phase == AWAY or self._signs.late(AWAY):
+            self._excused = now
             return
-        still = now - self._since
+        still = now - max(self._since, self._excused)
         if still <= max(LEAST, watchdog * usual):
             return
         text = (

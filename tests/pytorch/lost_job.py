@@ -23,7 +23,8 @@ from evenstep.pytorch import Balancer
 from evenstep.training import heartbeat
 from tests.pytorch.setup import data, net
 
-TIMEOUT = 12.0
+TIMEOUT = 10.0
+"""Seconds after which the process group gives up, where no watchdog does."""
 PACE = 0.3
 """Seconds of an iteration."""
 
@@ -34,7 +35,7 @@ def endless_loop() -> None:
 
 
 def evaluate() -> None:
-    time.sleep(3 * heartbeat.LEAST)
+    time.sleep(1.5 * heartbeat.LEAST)
 
 
 def fail(mode: str) -> None:
@@ -50,11 +51,12 @@ def fail(mode: str) -> None:
 
 def main() -> None:
     mode, worker, iteration = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    heartbeat.LEAST = 3.0
+    options = json.loads(sys.argv[4])
+    heartbeat.LEAST = 7.0
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=40 if options else TIMEOUT))
     model = DistributedDataParallel(net())
-    balancer = Balancer(model, 12, summary=False, **json.loads(sys.argv[4]))
+    balancer = Balancer(model, 12, summary=False, **options)
     for samples, labels in balancer.loader(data(12 * (iteration + 3))):
         time.sleep(PACE)
         is_there = balancer.iteration == iteration and dist.get_rank() == worker
