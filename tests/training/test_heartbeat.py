@@ -89,7 +89,7 @@ def exits(monkeypatch):
 
 def ends() -> Any:
     """Expect that this worker ends with a failing exit code."""
-    return pytest.raises(SystemExit, match="^1$")
+    return pytest.raises(SystemExit, match=r"^1$")
 
 
 def test_workers_that_failed_themselves_are_not_the_reason():
