@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -83,7 +84,7 @@ class Job:
 @pytest.fixture(autouse=True)
 def exits(monkeypatch):
     """End a worker by an exception, and hung ones early."""
-    monkeypatch.setattr(module.os, "_exit", sys.exit)
+    monkeypatch.setattr(os, "_exit", sys.exit)
     monkeypatch.setattr(module, "LEAST", 8.0)
 
 
@@ -219,7 +220,7 @@ def test_an_error_after_the_loss_of_the_store_names_its_keeper():
 
 def test_the_last_sign_says_which_error_ended_the_program(monkeypatch):
     job = Job()
-    monkeypatch.setattr(module.sys, "last_value", ValueError("bad"), raising=False)
+    monkeypatch.setattr(sys, "last_value", ValueError("bad"), raising=False)
     job.heartbeat.start()
     job.heartbeat.close()
     assert json.loads(job.shelf.texts["key/0"])[1:] == ["ended", 0, "ValueError: bad"]
