@@ -19,6 +19,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass
 from typing import NamedTuple, Protocol
 
@@ -41,6 +42,7 @@ _HURRY = 0.25
 WORK, EXCHANGE, AWAY = "at work", "in the exchange", "between iterations"
 _FAILING, _LOST, _ENDED = "failing", "lost", "ended"
 
+_NOBODY = "all workers are heard of, and none is behind"
 _RESTART = (
     "To continue after a loss, start the workers with torchrun --max-restarts=N and continue from "
     "a checkpoint."
@@ -270,8 +272,11 @@ class Heartbeat:
     def start(self) -> None:
         self._thread.start()
 
-    def explain(self, error: Exception) -> WorkerLost:
-        """Return which worker is missing, after a failed exchange; takes some seconds."""
+    def explain(self, error: Exception) -> WorkerLost | None:
+        """Return which worker is missing, after a failed exchange; takes some seconds.
+
+        None, and a line on stderr, if all workers are there.
+        """
         is_first = self._failed_at is None
         if is_first:
             self._failed_at = time.monotonic()
@@ -279,7 +284,10 @@ class Heartbeat:
         self._is_judged.wait(4 * SILENCE)
         k = self._iteration
         if is_first:
-            self._note(k, self._verdict)
+            self._note(k, self._verdict or _NOBODY)
+        if not self._verdict:
+            _say(f"the exchange of iteration {k} failed: {_NOBODY}")
+            return None
         said = str(error).strip().partition("\n")[0]
         advice = _SLOW if self._signs.late(WORK, EXCHANGE, AWAY) else _RESTART
         return WorkerLost(
@@ -364,7 +372,7 @@ class Heartbeat:
         found = self._signs.findings()
         if self._has_lost_store:
             found.append(f"{self._keeper} died or is cut off: its store cannot be reached")
-        return "; ".join(found) or "all workers are heard of, and none is behind"
+        return "; ".join(found)
 
     def _judge(self, now: float, failed_at: float) -> None:
         """Find out which worker is missing, and stay until the others have found out too.
@@ -404,7 +412,7 @@ class Heartbeat:
         text = (
             f"the watchdog ends the job: {self._who} was {self._progress.phase} in iteration "
             f"{self._iteration} for {still:.0f} s, and an iteration usually takes {usual:.3g} s; "
-            f"{self._findings()}"
+            f"{self._findings() or _NOBODY}"
         )
         self._try(lambda: self._store.set(self._stop_key, text))
         self._end(text)
@@ -416,18 +424,20 @@ class Heartbeat:
 
     def _end(self, text: str) -> None:
         """Print the stacks of this worker, and end it once the others have printed theirs."""
-        k = self._iteration
-        head = f"{text}\n{self._who}, {self._progress.phase} in iteration {k}:\n{_stacks()}"
-        _say(head.replace("\n", f"\n[worker {self._who.split()[1]}] "))
-        self._note(k, text)
-        deadline = time.monotonic() + SILENCE
-        while time.monotonic() < deadline:
-            self._write(_ENDED, "its watchdog")
-            self._read(time.monotonic())
-            if self._is_gone or not self._signs.has(WORK, EXCHANGE, AWAY):
-                break
-            time.sleep(_HURRY)
-        os._exit(1)
+        try:
+            k = self._iteration
+            head = f"{text}\n{self._who}, {self._progress.phase} in iteration {k}:\n{_stacks()}"
+            _say(head.replace("\n", f"\n[worker {self._who.split()[1]}] "))
+            self._note(k, text)
+            deadline = time.monotonic() + SILENCE
+            while time.monotonic() < deadline:
+                self._write(_ENDED, "its watchdog")
+                self._read(time.monotonic())
+                if self._is_gone or not self._signs.has(WORK, EXCHANGE, AWAY):
+                    break
+                time.sleep(_HURRY)
+        finally:
+            os._exit(1)
 
 
 def make_heartbeat(
@@ -486,4 +496,6 @@ def _stacks() -> str:
 
 
 def _say(text: str) -> None:
-    print(f"evenstep: {text}", file=sys.stderr, flush=True)
+    # A thread that ended with an error would look like a worker that died.
+    with suppress(OSError, ValueError):
+        print(f"evenstep: {text}", file=sys.stderr, flush=True)

@@ -235,6 +235,10 @@ class Loop:
             self.now = self.outstanding[0]
         self.timer.batch(self.now.size)
 
+    def has_no_batch(self) -> None:
+        """Record that there is no batch for the iteration begun last, as its loader has ended."""
+        self._is_loading = False
+
     def use(self, iteration: Iteration) -> None:
         """Compute gradients on the batch of this iteration from now on.
 
@@ -265,6 +269,7 @@ class Loop:
         processing time is then unknown.
         """
         of.has_ended = True
+        self.has_no_batch()
         if not of.has_trained and not self.now.is_retired and self.now.of is not of:
             self.timer.spoil()
 
@@ -369,7 +374,7 @@ class Loop:
         phase = AWAY
         if self._is_exchanging:
             phase = EXCHANGE
-        elif self._is_loading or not (self._is_away or self.now.is_retired):
+        elif not self._is_away and (self._is_loading or not self.now.is_retired):
             phase = WORK
         return Progress(phase, self.iteration, self._num_begun)
 
@@ -379,9 +384,10 @@ class Loop:
         try:
             yield
         except RuntimeError as error:
-            if self.heartbeat is None:
+            lost = None if self.heartbeat is None else self.heartbeat.explain(error)
+            if lost is None:
                 raise
-            raise self.heartbeat.explain(error) from error
+            raise lost from error
 
     def note(self, iteration: int, text: str) -> None:
         """Write a note about the boundary before an iteration into the run log, if there is one."""

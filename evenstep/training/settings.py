@@ -152,9 +152,10 @@ class Settings:
 
     def check_watchdog(self) -> None:
         """Raise InvalidSetting for a watchdog that would end usual iterations."""
-        if self.watchdog is not None and not self.watchdog > 1:
+        given = self.watchdog
+        if given is not None and not (isinstance(given, (int, float)) and given > 1):
             raise InvalidSetting(
-                f"watchdog must be a number of usual iterations > 1, or None, got {self.watchdog}"
+                f"watchdog must be a number of usual iterations > 1, or None, got {given!r}"
             )
 
     def limit_of(self, worker: int, num_workers: int) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from evenstep.training.heartbeat import (
     Signs,
     UsualIteration,
 )
+from evenstep.training.iteration import Pass
 from evenstep.training.loop_setup import make_loop
 
 WHO = ["worker 0 (a)", "worker 1 (b)", "worker 2 (c)"]
@@ -218,6 +220,19 @@ def test_an_error_after_the_loss_of_the_store_names_its_keeper():
     assert "the process of rank 0 died or is cut off: its store cannot be reached" in str(error)
 
 
+def test_an_error_stays_as_it_is_if_all_workers_are_there(capsys):
+    job = Job()
+    job.progress = Progress(EXCHANGE, 7)
+    job.write(1, "failing", 7)
+    job.write(2, "lost", 7)
+    job.heartbeat.start()
+    threading.Timer(1.0, lambda: job.write(1, "lost", 7)).start()
+    assert job.heartbeat.explain(RuntimeError("wrong shapes")) is None
+    job.heartbeat.close()
+    expected = "evenstep: the exchange of iteration 6 failed: all workers are heard of, and none"
+    assert capsys.readouterr().err.startswith(expected)
+
+
 def test_the_last_sign_says_which_error_ended_the_program(monkeypatch):
     job = Job()
     monkeypatch.setattr(sys, "last_value", ValueError("bad"), raising=False)
@@ -227,7 +242,7 @@ def test_the_last_sign_says_which_error_ended_the_program(monkeypatch):
 
 
 def test_a_loop_says_where_its_worker_is():
-    loop = make_loop(Alone(), 8, framework="test", summary=False)
+    loop = make_loop(Alone(), 8, framework="test", summary=False, fetches_ahead=True)
     seen = [loop.progress().phase]
 
     def look() -> None:
@@ -244,12 +259,19 @@ def test_a_loop_says_where_its_worker_is():
     look()
     loop.take(loop.slots())
     look()
+    # The end of an epoch.
+    of = Pass()
+    loop.begin(of)
+    look()
+    loop.leave(of)
+    look()
     loop.close()
-    assert seen == [AWAY, WORK, WORK, AWAY, WORK, EXCHANGE, AWAY]
+    assert seen == [AWAY, WORK, WORK, AWAY, WORK, EXCHANGE, AWAY, WORK, AWAY]
 
 
 @pytest.mark.parametrize(
-    ("watchdog", "message"), [(1, "> 1, or None, got 1"), (5, "share a TCP store")]
+    ("watchdog", "message"),
+    [(1, "> 1, or None, got 1"), ("20", "got '20'"), (5, "share a TCP store")],
 )
 def test_wrong_watchdogs_are_refused(watchdog, message):
     with pytest.raises(InvalidSetting, match=message):
