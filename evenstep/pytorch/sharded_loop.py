@@ -29,11 +29,12 @@ from evenstep.measure.timer import HostTimer
 from evenstep.policies import Even, Policy, Static
 from evenstep.pytorch.calibration import FittedLine, saved_by, split_by_lines
 from evenstep.pytorch.checks import check_sharded_model, mesh_of
-from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of, store_of_group
 from evenstep.pytorch.compatibility import has_batch_norm
 from evenstep.pytorch.loss_check import check_loss
 from evenstep.training.checkpoint import GIVEN_TOTAL, Remembered
 from evenstep.training.collective import Collective, require_agreement
+from evenstep.training.heartbeat import make_heartbeat
 from evenstep.training.iteration import FinishedIteration, Iteration
 from evenstep.training.loop import Loop
 from evenstep.training.report_rows import Row, digest
@@ -74,6 +75,10 @@ def make_sharded_loop(
         min_trainable=min_trainable,
         summary=options.get("summary", True), fetches_ahead=True,
     )  # fmt: skip
+    loop.heartbeat = make_heartbeat(
+        collective, plans.workers, store_of_group, loop.progress, loop.note, None
+    )
+    collective.explained = loop.explained
     return loop, plans, collective, mesh
 
 
