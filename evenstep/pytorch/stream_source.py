@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from evenstep.core.rows import SavedState
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader_options import OF_PROCESSES, LoadingOptions
@@ -122,18 +123,33 @@ class StreamSource:
             "stream": self._stream_state(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint when the next pass is opened."""
-        if state["is_open"] and state["loading"] != self._loading:
+    def check_state(self, saved: SavedState) -> None:
+        """Raise an error if a checkpoint is damaged, or cannot be continued here."""
+        is_open = saved.flag("is_open")
+        buffered, num_read = saved.items("buffered"), saved.whole("num_read")
+        saved.flag("is_at_end")
+        saved.items("borrowed")
+        for name in ("position", "num_read"):
+            if not is_open and saved[name]:
+                raise saved.wrong(name, "0 before an epoch is begun")
+        if len(buffered) > num_read:
+            raise saved.wrong("num_read", f"at least {len(buffered)}, as so many are buffered")
+        own = saved["stream"]
+        if not (own is None or (isinstance(own, Mapping) and {*own} == {"dataset", "iterator"})):
+            raise saved.wrong("stream", "None, or the states of a data set and its iterator")
+        if is_open and saved["loading"] != self._loading:
             raise InvalidSetting(
                 "in mid-epoch, samples must be read as at the checkpoint, as their order depends "
-                f"on it: {state['loading']}, got {self._loading}"
+                f"on it: {saved['loading']}, got {self._loading}"
             )
         if self._continues and self._num_read and not _has_state(self._origin):
             raise InvalidSetting(
                 "a checkpoint must be loaded before an iterator is read, as it cannot go back, got "
                 f"one after {self._num_read} samples"
             )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint, which was checked, when the next pass is opened."""
         self.close()
         self._restored = state
         self._kept = list(state["borrowed"])
