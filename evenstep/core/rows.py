@@ -146,6 +146,9 @@ class SavedState:
     def wholes(self, name: str, count: int, least: int = 0) -> Ints:
         """Return an array of this many whole numbers."""
         array = as_array(self._state[name])
+        if array is not None and not array.size:
+            # An empty list has no kind.
+            array = array.astype(np.int64)
         if array is None or array.dtype.kind != "i" or array.shape != (count,):
             raise self.wrong(name, f"{count} whole numbers")
         if np.any(array < least):
@@ -157,6 +160,12 @@ class SavedState:
         if not isinstance(self._state[name], bool):
             raise self.wrong(name, "True or False")
         return bool(self._state[name])
+
+    def text(self, name: str) -> str:
+        """Return a string."""
+        if not isinstance(self._state[name], str):
+            raise self.wrong(name, "a string")
+        return str(self._state[name])
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""

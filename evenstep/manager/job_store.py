@@ -10,8 +10,9 @@ from typing import IO
 
 import numpy as np
 
-from evenstep.core import Arrays, inner_arrays
+from evenstep.core import UNLIMITED, Arrays, inner_arrays
 from evenstep.core.archive import lock_folder, parse_archive, write_archive
+from evenstep.core.rows import SavedState
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
 
@@ -115,14 +116,18 @@ def _parse(content: bytes) -> Saved:
         return Saved(
             job,
             JobSettings(**settings),
-            int(arrays["iteration"]),
+            _whole("iteration", arrays),
             {str(worker): float(lease) for worker, lease in leases.items()},
             _learned("running", arrays),
             _learned("learned", arrays),
-            int(arrays.get("least_number", 0)),
+            _whole("least_number", arrays) if "least_number" in arrays else 0,
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StateFileError(f"a saved job must be whole, {error!r}") from error
+
+
+def _whole(name: str, arrays: Arrays) -> int:
+    return SavedState("a job", {name: arrays[name].tolist()}).whole(name, most=UNLIMITED)
 
 
 def _arrays(name: str, learned: LearnedState | None) -> Arrays:
