@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Arrays, inner_arrays
+from evenstep.core import Arrays, inner_arrays
 from evenstep.core.archive import lock_folder, parse_archive, write_archive
 from evenstep.core.rows import SavedState
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
@@ -116,18 +116,14 @@ def _parse(content: bytes) -> Saved:
         return Saved(
             job,
             JobSettings(**settings),
-            _whole("iteration", arrays),
+            SavedState("a job", {"iteration": arrays["iteration"].tolist()}).whole("iteration"),
             {str(worker): float(lease) for worker, lease in leases.items()},
             _learned("running", arrays),
             _learned("learned", arrays),
-            _whole("least_number", arrays) if "least_number" in arrays else 0,
+            int(arrays.get("least_number", 0)),
         )
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StateFileError(f"a saved job must be whole, {error!r}") from error
-
-
-def _whole(name: str, arrays: Arrays) -> int:
-    return SavedState("a job", {name: arrays[name].tolist()}).whole(name, most=UNLIMITED)
 
 
 def _arrays(name: str, learned: LearnedState | None) -> Arrays:
