@@ -12,7 +12,8 @@ import numpy as np
 from evenstep.core.rows import SEAL, sealed
 from evenstep.errors import EvenstepError
 
-NUMBERS = [0, -1, 99, 2**53, 2**62, 10**20, 10**400, 10**5000, 0.5, 1e308, -1e308, math.nan, math.inf]
+LARGE = [2**53, 2**62, 10**20, 10**400, 10**5000, 1e308, -1e308]
+NUMBERS = [0, -1, 99, 0.5, math.nan, math.inf, *LARGE]
 OTHER_TYPES = [None, "text", b"text", [], {}, [1, [2]], 1.5, True, object()]
 COUNT = 400
 """Damaged copies that a test tries, at least."""
@@ -40,7 +41,7 @@ def resealed(state: Any) -> Any:
         return state
     state = {name: resealed(inner) for name, inner in state.items()}
     ends = [name for name in state if isinstance(name, str) and f".{name}".endswith(f".{SEAL}")]
-    groups = {name.removesuffix(SEAL): {} for name in ends}
+    groups: dict[str, dict[str, Any]] = {name.removesuffix(SEAL): {} for name in ends}
     for name, inner in state.items():
         of = [prefix for prefix in groups if str(name).startswith(prefix)]
         if of and name not in ends:
@@ -75,9 +76,7 @@ def check_refused(
     assert not same(before, expected)
     refused = 0
     for what, changed in damaged(state, count, seed):
-        try:
-            load(changed)
-        except EvenstepError:
+        if is_refused(load, changed):
             refused += 1
             assert same(look(), before), what
         else:
@@ -85,6 +84,15 @@ def check_refused(
             load(own)
     # What is not refused has lost nothing but a seal, or has an unknown field more.
     assert refused > count / 2
+
+
+def is_refused(load: Callable[..., object], *state: Any) -> bool:
+    """Load a state, and return whether it is refused; any other error is one."""
+    try:
+        load(*state)
+    except EvenstepError:
+        return True
+    return False
 
 
 def same(one: Any, other: Any) -> bool:
@@ -97,8 +105,10 @@ def same(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(same, one, other))
     if hasattr(one, "dtype"):
         ours, theirs = np.asarray(one), np.asarray(other)
-        return ours.dtype == theirs.dtype and ours.shape == theirs.shape and (
-            ours.tobytes() == theirs.tobytes() or bool(np.array_equal(ours, theirs))
+        return (
+            ours.dtype == theirs.dtype
+            and ours.shape == theirs.shape
+            and (ours.tobytes() == theirs.tobytes() or bool(np.array_equal(ours, theirs)))
         )
     return bool(one == other or (one != one and other != other))
 
@@ -169,7 +179,9 @@ def _other_array(array: Any, rng: np.random.Generator) -> Any:
         return flat[::-1].reshape(array.shape).copy()
     if kind == 3:
         other = {"f": np.int32, "i": np.float64, "b": np.int64}.get(array.dtype.kind, "U9")
-        return np.nan_to_num(array).astype(other) if array.dtype.kind == "f" else array.astype(other)
+        return (
+            np.nan_to_num(array).astype(other) if array.dtype.kind == "f" else array.astype(other)
+        )
     at = rng.integers(flat.size)
     if array.dtype.kind == "f":
         largest = np.finfo(array.dtype).max / 2
