@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
+import zlib
 from collections.abc import Mapping
 from dataclasses import Field, fields, is_dataclass, replace
 from numbers import Integral
@@ -88,13 +89,11 @@ def _plain(value: Any) -> Any:
         return type(value).__name__
     if array.dtype.kind in "SUO":
         return _plain(array.tolist())
-    wide = {"i": np.int64, "u": np.int64, "f": np.float64}.get(array.dtype.kind, array.dtype)
-    array = array.astype(wide)
-    if array.dtype.kind == "f":
+    if array.dtype.kind == "f" and np.isnan(array).any():
         # There are many bit patterns of NaN, and not every format keeps them.
-        array[np.isnan(array)] = np.nan
-    kind = array.dtype.kind
-    return [kind, *array.shape, hashlib.sha256(array.tobytes()).hexdigest()]
+        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
+    # A manager saves megabytes of history while workers wait: a checksum takes a tenth of the time.
+    return [array.dtype.str, *array.shape, zlib.crc32(array.tobytes())]
 
 
 def _as_array(value: Any) -> NDArray[Any] | None:
