@@ -164,7 +164,8 @@ def _other_value(value: Any, rng: np.random.Generator) -> Any:
     if isinstance(value, np.ndarray):
         return _other_array(value.copy(), rng)
     if hasattr(value, "flatten") and hasattr(value, "numpy"):
-        return type(value)(_other_array(value.numpy().copy(), rng).tolist())
+        other = _other_array(value.numpy().copy(), rng)
+        return value.new_tensor(other) if other.dtype == value.numpy().dtype else value.double()
     return 7
 
 
@@ -178,7 +179,9 @@ def _other_array(array: Any, rng: np.random.Generator) -> Any:
     if kind == 2:
         return flat[::-1].reshape(array.shape).copy()
     if kind == 3:
-        other = {"f": np.int32, "i": np.float64, "b": np.int64}.get(array.dtype.kind, "U9")
+        other = {"f": np.int32, "i": np.float64, "u": np.float64, "b": np.int64}.get(
+            array.dtype.kind, "U9"
+        )
         return (
             np.nan_to_num(array).astype(other) if array.dtype.kind == "f" else array.astype(other)
         )
@@ -188,6 +191,8 @@ def _other_array(array: Any, rng: np.random.Generator) -> Any:
         flat[at] = [np.nan, np.inf, -1.0, largest, flat[at] + 1][rng.integers(5)]
     elif array.dtype.kind == "i":
         flat[at] = [-1, 2**62, flat[at] + 1, 0][rng.integers(4)]
+    elif array.dtype.kind == "u":
+        flat[at] ^= 1
     elif array.dtype.kind == "b":
         flat[at] = not flat[at]
     else:
