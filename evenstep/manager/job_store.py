@@ -12,7 +12,7 @@ import numpy as np
 
 from evenstep.core import Arrays, inner_arrays
 from evenstep.core.archive import lock_folder, parse_archive, write_archive
-from evenstep.core.rows import SavedState
+from evenstep.core.rows import SEAL, SavedState
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
 
@@ -129,7 +129,9 @@ def _parse(content: bytes) -> Saved:
 def _arrays(name: str, learned: LearnedState | None) -> Arrays:
     if learned is None:
         return {}
-    state = {f"{name}.state.{key}": array for key, array in learned.state.items()}
+    # Without the seals of its parts: the file has a checksum.
+    parts = {key: array for key, array in learned.state.items() if not key.endswith(f".{SEAL}")}
+    state = {f"{name}.state.{key}": array for key, array in parts.items()}
     return {f"{name}.workers": np.array(learned.workers, dtype=np.str_), **state}
 
 
