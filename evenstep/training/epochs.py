@@ -210,7 +210,7 @@ class Epochs:
 
     @property
     def _kept(self) -> dict[str, int]:
-        return {"seed": self._seed, LENGTH: self.num_samples, "shuffle": self._shuffle}
+        return {"seed": self._seed, LENGTH: self.num_samples, "shuffle": bool(self._shuffle)}
 
     def check_state(self, state: Mapping[str, Any]) -> SavedPosition:
         """Return the position of a checkpoint, or raise an error if it cannot be continued."""
@@ -257,12 +257,13 @@ class SavedPosition:
         total = saved.whole("total", least=1, most=UNLIMITED)
         saved.whole("seed", least=-(2**63), most=2**64)
         # Earlier versions did not store the length: no iteration begins after the last sample.
-        length = num_samples + total - 1
+        length, longest = num_samples + total - 1, num_samples
         if "epoch length" in saved:
             length = saved.whole("epoch length", most=UNLIMITED)
+            longest = max(num_samples, length)
         # Otherwise all that is known is that every iteration has at least one sample.
         one_total = saved.flag("one total") if "one total" in saved else "offset" not in saved
-        most = -(-max(num_samples, length) // total) if one_total else length
+        most = -(-longest // total) if one_total else length
         position = saved.whole("position", most=most)
         offset = min(position * total, length)
         if "offset" in saved:
