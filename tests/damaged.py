@@ -48,9 +48,13 @@ def resealed(state: Any) -> Any:
             groups[max(of, key=len)][str(name).removeprefix(max(of, key=len))] = inner
     for prefix, group in groups.items():
         try:
-            seal = sealed(group)[SEAL]
+            # The parts of a planner are sealed as arrays, also where they are saved as lists.
+            of_arrays = (
+                {name: np.asarray(inner) for name, inner in group.items()} if prefix else group
+            )
+            seal = sealed(of_arrays)[SEAL]
         except ValueError:
-            # A number of so many digits that no file would have it.
+            # A list that is no array, or a number of so many digits that no file would have it.
             continue
         plain = state[prefix + SEAL]
         state[prefix + SEAL] = np.array(seal) if isinstance(plain, np.ndarray) else seal
