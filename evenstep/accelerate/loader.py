@@ -19,7 +19,7 @@ from accelerate.utils import send_to_device, synchronize_rng_states
 from torch.utils.data import DataLoader
 
 from evenstep.accelerate.order import StockOrder
-from evenstep.core.rows import SavedState, sealed
+from evenstep.core import SavedState, sealed
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.loader_options import batches_of, loading_of

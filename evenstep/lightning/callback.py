@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from evenstep.core.rows import SavedState, sealed
+from evenstep.core import SavedState, sealed
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.lightning.batch_values import BatchValues
 from evenstep.lightning.train_loader import make_train_loader, total_of

@@ -10,9 +10,8 @@ from typing import IO
 
 import numpy as np
 
-from evenstep.core import Arrays, inner_arrays
+from evenstep.core import SEAL, Arrays, SavedState, inner_arrays
 from evenstep.core.archive import lock_folder, parse_archive, write_archive
-from evenstep.core.rows import SEAL, SavedState
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
 

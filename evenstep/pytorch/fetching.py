@@ -15,8 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset, default_collate
 
-from evenstep.core import Ints, as_ints
-from evenstep.core.rows import as_array
+from evenstep.core import Ints, as_array, as_ints
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.pytorch.collective import ProcessGroupCollective
 

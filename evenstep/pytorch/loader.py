@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core.rows import sealed
+from evenstep.core import sealed
 from evenstep.core.stock_order import Pad
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.attribution import Attribution

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core import UNLIMITED, Ints
+from evenstep.core import UNLIMITED, Ints, SavedState, sealed
 from evenstep.core.dealing import num_iterations
-from evenstep.core.rows import SavedState, sealed
 from evenstep.errors import InvalidSetting
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.rules.rule import MigrationState

@@ -12,8 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from evenstep.core import Floats, Ints, frozen
-from evenstep.core.rows import SavedState
+from evenstep.core import Floats, Ints, SavedState, frozen
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.partitions.rules.rule import MigrationState

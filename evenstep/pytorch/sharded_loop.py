@@ -18,12 +18,13 @@ from evenstep.core import (
     Ints,
     Limits,
     Plan,
+    SavedState,
+    as_array,
     as_floats,
     even_sizes,
     require_whole,
     split_proportional,
 )
-from evenstep.core.rows import SavedState, as_array
 from evenstep.errors import DivergedPlans
 from evenstep.measure.timer import HostTimer
 from evenstep.policies import Even, Policy, Static

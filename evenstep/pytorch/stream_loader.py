@@ -20,9 +20,8 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core import UNLIMITED, Bools, Floats, Ints, require_whole
+from evenstep.core import SEAL, UNLIMITED, Bools, Floats, Ints, SavedState, require_whole, sealed
 from evenstep.core.dealing import sizes_left
-from evenstep.core.rows import SEAL, SavedState, sealed
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.attribution import Attribution
 from evenstep.pytorch.fetching import Packing
@@ -231,7 +230,17 @@ class StreamLoader:
         position = saved.whole("position", most=UNLIMITED)
         saved.whole("worker", most=saved.whole("workers", least=1, most=UNLIMITED) - 1)
         check_position(state, {"workers": loop.num_workers, "worker": loop.worker})
-        self._source.check_state(saved)
+        is_open, num_buffered = saved.flag("is_open"), len(saved.items("buffered"))
+        self._source.check_reading(is_open, saved["loading"])
+        saved.whole("num_read", least=num_buffered)
+        saved.flag("is_at_end")
+        saved.items("borrowed")
+        for name in ("position", "num_read"):
+            if not is_open and saved[name]:
+                raise saved.wrong(name, "0 before an epoch is begun")
+        own = saved["stream"]
+        if not (own is None or (isinstance(own, Mapping) and {*own} == {"dataset", "iterator"})):
+            raise saved.wrong("stream", "None, or the states of a data set and its iterator")
         return saved.whole("epoch", most=UNLIMITED), position
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

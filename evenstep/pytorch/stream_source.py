@@ -14,7 +14,6 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from evenstep.core.rows import SavedState
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.pytorch.fetching import Packing
 from evenstep.pytorch.loader_options import OF_PROCESSES, LoadingOptions
@@ -123,24 +122,12 @@ class StreamSource:
             "stream": self._stream_state(),
         }
 
-    def check_state(self, saved: SavedState) -> None:
-        """Raise an error if a checkpoint is damaged, or cannot be continued here."""
-        is_open = saved.flag("is_open")
-        buffered, num_read = saved.items("buffered"), saved.whole("num_read")
-        saved.flag("is_at_end")
-        saved.items("borrowed")
-        for name in ("position", "num_read"):
-            if not is_open and saved[name]:
-                raise saved.wrong(name, "0 before an epoch is begun")
-        if len(buffered) > num_read:
-            raise saved.wrong("num_read", f"at least {len(buffered)}, as so many are buffered")
-        own = saved["stream"]
-        if not (own is None or (isinstance(own, Mapping) and {*own} == {"dataset", "iterator"})):
-            raise saved.wrong("stream", "None, or the states of a data set and its iterator")
-        if is_open and saved["loading"] != self._loading:
+    def check_reading(self, is_open: bool, loading: object) -> None:
+        """Raise InvalidSetting unless a pass that was read in this way can be continued here."""
+        if is_open and loading != self._loading:
             raise InvalidSetting(
                 "in mid-epoch, samples must be read as at the checkpoint, as their order depends "
-                f"on it: {saved['loading']}, got {self._loading}"
+                f"on it: {loading}, got {self._loading}"
             )
         if self._continues and self._num_read and not _has_state(self._origin):
             raise InvalidSetting(

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from evenstep.core.rows import SavedState, sealed
+from evenstep.core import SavedState, sealed
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.checks import can_be_wrapped

@@ -18,8 +18,7 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from evenstep.core import Ints
-from evenstep.core.rows import SavedState, sealed
+from evenstep.core import Ints, SavedState, sealed
 from evenstep.errors import InvalidSetting
 from evenstep.tensorflow.balancer import loop_of
 from evenstep.tensorflow.balancer_base import BalancerBase, average_buffers

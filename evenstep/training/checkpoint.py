@@ -8,9 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evenstep.core import UNLIMITED, Ints, Plan, Reports, as_floats, as_ints, to_arrays
+from evenstep.core import (
+    SEAL,
+    UNLIMITED,
+    Ints,
+    Plan,
+    Reports,
+    SavedState,
+    as_array,
+    as_floats,
+    as_ints,
+    to_arrays,
+)
 from evenstep.core.planner import Planner
-from evenstep.core.rows import SEAL, SavedState, as_array
 from evenstep.errors import StateFileError
 
 _log = logging.getLogger(__name__)

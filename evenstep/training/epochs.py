@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Ints, require_whole
+from evenstep.core import UNLIMITED, Ints, SavedState, require_whole, sealed
 from evenstep.core.dealing import borrow, deal, num_iterations, numpy_order, sizes_within
-from evenstep.core.rows import SavedState, sealed
 from evenstep.core.stock_order import Pad, check_pad, padded, padded_length, stock_order
 from evenstep.errors import InvalidSetting
 

@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Ints, Plan, Policy
-from evenstep.core.rows import sealed
+from evenstep.core import Ints, Plan, Policy, sealed
 from evenstep.measure.timer import Timer
 from evenstep.training.boundary import Boundary
 from evenstep.training.checkpoint import Remembered

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
-from evenstep.core.rows import SavedState, sealed
+from evenstep.core import SavedState, sealed
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.compatibility import has_batch_norm

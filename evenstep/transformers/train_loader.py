@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from evenstep.core.rows import sealed
+from evenstep.core import sealed
 from evenstep.pytorch import BalancedLoader, Balancer
 from evenstep.transformers.stock_loader import StockOrder, check_stock_loader, loading_of_stock
 

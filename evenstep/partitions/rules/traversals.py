@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core import UNLIMITED, Floats, Ints, frozen, require
+from evenstep.core import UNLIMITED, Floats, Ints, SavedState, frozen, require
 from evenstep.core.dealing import numpy_order
-from evenstep.core.rows import SavedState
 from evenstep.errors import InvalidSetting
 
 Key = tuple[int, int]

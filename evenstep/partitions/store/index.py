@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import UNLIMITED, Ints
+from evenstep.core import UNLIMITED, Ints, SavedState
 from evenstep.core.archive import parse_archive, write_archive
-from evenstep.core.rows import SavedState
 from evenstep.errors import EvenstepError, PartitionError, StateFileError
 from evenstep.partitions.handover.giver import GiverRecord
 from evenstep.partitions.handover.protocol import num_chunks, wrong_terms
