@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Ints, Plan, Policy
+from evenstep.core import Ints, Plan, Policy, sealed
 from evenstep.measure.timer import Timer
 from evenstep.training.boundary import Boundary
 from evenstep.training.checkpoint import Remembered
@@ -410,10 +410,10 @@ class Loop:
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; the state of one worker fits all."""
         self._take_arrived(self._lag)
-        return self._boundary.state(self.iteration)
+        return sealed(self._boundary.state(self.iteration))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Remembered:
-        """Restore a checkpoint, also one of another number of workers.
+        """Restore a checkpoint, also one of another number of workers, or change nothing.
 
         Returns what it holds about this worker.
         """
