@@ -409,11 +409,12 @@ class Heartbeat:
         still = now - max(self._since, self._excused)
         if still <= max(LEAST, watchdog * usual):
             return
-        text = (
+        here = (
             f"the watchdog ends the job: {self._who} was {self._progress.phase} in iteration "
-            f"{self._iteration} for {still:.0f} s, and an iteration usually takes {usual:.3g} s; "
-            f"{self._findings() or _NOBODY}"
+            f"{self._iteration} for {still:.0f} s, and an iteration usually takes {usual:.3g} s"
         )
+        # Nobody else is found if it is this worker that hangs.
+        text = "; ".join(filter(None, (here, self._findings())))
         self._try(lambda: self._store.set(self._stop_key, text))
         self._end(text)
 
