@@ -371,7 +371,12 @@ class Job:
         self._remembered_at = -1
         self._num_runs += 1
         self.session.renumber(max(self._held, self._least_number - 1))
-        self._gathering = {}
+        gathered, self._gathering = self._gathering, {}
+        for worker, iteration in gathered.items():
+            # They continued without a manager, each at its own pace: nobody waits for a boundary
+            # that another has passed.
+            with contextlib.suppress(EvenstepError):
+                self.session.pass_by(worker, iteration)
         early, self._early_reports = self._early_reports, {}
         for report in early.values():
             self.session.report(report, in_order=True)

@@ -12,6 +12,7 @@ import logging
 import resource
 import socket
 import ssl
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -23,6 +24,11 @@ HANDSHAKE = 5.0
 """Seconds that a TLS handshake may take."""
 STAY = 0.5
 """Seconds that a new connection has to say hello, before another one may get its place."""
+MOST_STRANGERS = 64
+"""Connections at once that have not said hello: with TLS, each takes a tenth of a megabyte."""
+_TLS_BUFFER = 32 * 1024
+"""Bytes that are read at once from a connection with TLS; asyncio keeps a buffer of its own for
+each, of 256 KiB by default, and messages are small."""
 LEAST_RESERVE, LARGEST_RESERVE = 192, 2_000
 """Open files that are kept for the HTTP port, run logs and the state."""
 LEAST_PLACES = 16
@@ -116,10 +122,10 @@ G = TypeVar("G", bound=Guest)
 
 
 class Door(Generic[G]):
-    """Lets connections in while there are places.
+    """Lets connections in while there are places, and not too many that have not said hello.
 
-    If all are taken, the oldest connection that has not said hello makes room, then the one that
-    has been idle longest; one that belongs to a worker stays. Otherwise newcomers wait.
+    Otherwise the oldest that has not said hello makes room, then the one that has been idle
+    longest; one that belongs to a worker stays. If there is none, newcomers wait.
     """
 
     def __init__(self, num_places: int, context: ssl.SSLContext | None) -> None:
@@ -127,6 +133,8 @@ class Door(Generic[G]):
         """The open connections; each removes itself when it is closed."""
         self.num_places = num_places
         self._context = context
+        if context is not None:
+            sslproto.SSLProtocol.max_size = _TLS_BUFFER
         self._arriving: dict[asyncio.Task[None], float] = {}
         """Connections in their handshake, oldest first, and since when."""
         self._strangers: dict[G, float] = {}
@@ -156,10 +164,16 @@ class Door(Generic[G]):
 
     async def _admit(self, client: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
         loop = asyncio.get_running_loop()
-        while len(self.guests) + len(self._arriving) >= self.num_places:
-            _full.warning(
-                "all %d connections that the limit of open files allows are taken", self.num_places
-            )
+        while True:
+            self._strangers = {
+                one: at
+                for one, at in self._strangers.items()
+                if one.is_stranger and one in self.guests
+            }
+            if len(self.guests) + len(self._arriving) >= self.num_places:
+                _full.warning("all %d places for connections are taken", self.num_places)
+            elif len(self._arriving) + len(self._strangers) < MOST_STRANGERS:
+                break
             self._make_room(loop.time())
             await asyncio.sleep(_PAUSE)
         task = asyncio.create_task(self._welcome(client, make))
@@ -182,13 +196,12 @@ class Door(Generic[G]):
         if arriving is not None and now - self._arriving[arriving] > STAY:
             arriving.cancel()
             return
-        for guest, since in list(self._strangers.items()):
-            if guest.is_stranger:
-                if now - since > STAY:
-                    self._cut(guest)
-                    return
-                break
-            del self._strangers[guest]
+        stranger = next(iter(self._strangers), None)
+        if stranger is not None and now - self._strangers[stranger] > STAY:
+            self._cut(stranger)
+            return
+        if len(self.guests) + len(self._arriving) < self.num_places:
+            return
         idle = {guest: at for guest in self.guests if (at := guest.idle_since) is not None}
         oldest = min(idle, key=idle.__getitem__, default=None)
         if oldest is not None and now - idle[oldest] > STAY:

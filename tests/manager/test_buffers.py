@@ -72,7 +72,7 @@ class Heard:
 def test_large_frames_are_read_into_their_place_among_small_ones(at_once):
     contents = [b"small", bytes(PAYLOAD), b"", b"after it", bytes(PAYLOAD[::-1]), b"end"]
     contents = [content + b"." for content in contents]
-    sent = b"".join(len(content).to_bytes(4, "big") + content for content in contents)
+    frames = [len(content).to_bytes(4, "big") + content for content in contents]
     heard = Heard()
 
     async def talk():
@@ -80,13 +80,12 @@ def test_large_frames_are_read_into_their_place_among_small_ones(at_once):
         bounds = Bounds(lambda peer: 2**20)
         connection = Connection(heard, set(), memory, bounds)
         connection.connection_made(Unread())
-        at = 0
-        while at < len(sent):
-            buffer = connection.get_buffer(-1)[:at_once]
-            piece = sent[at : at + len(buffer)]
-            buffer[: len(piece)] = piece
-            connection.buffer_updated(len(piece))
-            at += len(piece)
+        for sent in frames:
+            while sent:
+                buffer = connection.get_buffer(-1)[:at_once]
+                piece, sent = sent[: len(buffer)], sent[len(buffer) :]
+                buffer[: len(piece)] = piece
+                connection.buffer_updated(len(piece))
 
     asyncio.run(talk())
     assert [bytes(frame) for frame in heard.frames] == contents

@@ -31,6 +31,9 @@ class Unread(asyncio.Transport):
     def is_closing(self):
         return self.aborted
 
+    def close(self):
+        self.aborted = True
+
     def resume_reading(self):
         pass
 
@@ -75,3 +78,20 @@ def test_failing_job_does_not_stop_the_sweep_of_others(monkeypatch, caplog):
     assert second.workers == ()
     assert re.search(r"\bleases of job a\b", caplog.text)
     assert "ZeroDivisionError" in caplog.text and "job b" not in caplog.text
+
+
+def test_call_that_does_not_wait_for_the_last_reply_ends_the_connection():
+    transport = Unread()
+    service = Service(Jobs(), lambda: 0.0)
+
+    async def talk():
+        memory = memoryview(bytearray(4096))
+        connection = Connection(service, set(), memory)
+        connection.connection_made(transport)
+        frames = call("hello", version=VERSION, token="") + call("status", job="") * 50
+        memory[: len(frames)] = frames
+        connection.buffer_updated(len(frames))
+
+    asyncio.run(talk())
+    (reply,) = transport.sent
+    assert b"must wait for the reply" in reply and service.refused == {"MALFORMED": 1}

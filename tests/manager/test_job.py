@@ -313,3 +313,13 @@ def test_planner_is_made_off_this_thread_while_workers_come_and_go():
     work()
     assert job.session is not None and job.workers == ("a", "d") and not waiting
     assert close(job, 3, d=None) == [30, 30]
+
+
+def test_workers_that_continued_without_a_manager_do_not_wait_for_what_others_have_passed():
+    job = Job("j", JobSettings(3, 60, *EMA))
+    for worker, iteration in (("a", 17), ("b", 19), ("c", 18)):
+        job.join(worker, iteration, 5.0, now=0.0)
+    assert close(job, 17, a=None) is not None
+    assert close(job, 18, a=None) is None
+    assert close(job, 18, c=None) is not None
+    assert close(job, 19, a=10.0, b=20.0, c=30.0) is not None

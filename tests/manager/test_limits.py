@@ -31,6 +31,7 @@ LIMITS = {
     "seconds that a worker without a connection stays a member": job.AWAY,
     "seconds of a wait": job.LONGEST_WAIT,
     "connections of workers": endpoint.MAX_CONNECTIONS,
+    "connections that have not said `hello`": listening.MOST_STRANGERS,
     "seconds of silence before a connection's `hello`": endpoint.HELLO,
     "seconds of a TLS handshake": listening.HANDSHAKE,
     "seconds of silence of a connection on which no worker joined": endpoint.PATIENCE,
