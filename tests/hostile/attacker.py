@@ -101,51 +101,57 @@ class Asker:
         self._calls = calls.hostile_calls(seed)
         self._line: socket.socket | None = None
 
-    def send(self) -> bool:
-        """Send the next call, and return whether that was possible."""
-        with contextlib.suppress(OSError):
+    def ask(self) -> socket.socket | None:
+        """Send the next call, and return the connection of its reply, if there is one."""
+        try:
             if self._line is None:
                 self._line = self._victim.greet(self._token)
             self._line.sendall(next(self._calls))
-            return True
-        return False
+        except OSError:
+            self._close()
+        return self._line
 
     def read(self) -> str:
         """Read the reply, and return what became of the call."""
-        if self._line is None:
-            return "unreachable"
+        assert self._line is not None
         try:
             read_frame(self._line)
             return "answered"
         except OSError as error:
+            self._close()
+            return "late" if isinstance(error, TimeoutError) else "closed"
+
+    def _close(self) -> None:
+        if self._line is not None:
             self._line.close()
             self._line = None
-            return "late" if isinstance(error, TimeoutError) else "closed"
 
 
 def messages(victim: Victim) -> Counter[str]:
     """Make hostile calls on connections with and without the token, and send broken frames."""
     rng = random.Random(SEED)
-    askers = [Asker(victim, victim.token if i % 2 else "wrong", i) for i in range(8)]
     valid = valid_messages()
+    selector = selectors.DefaultSelector()
+    free = [Asker(victim, victim.token if i % 2 else "wrong", i) for i in range(16)]
     seen: Counter[str] = Counter()
     ready()
     began = time.monotonic()
     least, most = began + victim.seconds, began + 10 * victim.seconds
     while (now := time.monotonic()) < least or (seen["answered"] < victim.number and now < most):
-        _ask(askers, seen)
+        asking = {line: asker for asker in free if (line := asker.ask()) is not None}
+        for line, asker in asking.items():
+            selector.register(line, selectors.EVENT_READ, asker)
+        free = [asker for asker in free if asker not in asking.values()]
+        for key, _ in selector.select(0.1):
+            selector.unregister(key.fileobj)
+            seen[key.data.read()] += 1
+            free.append(key.data)
         if seen["answered"] > 100 * seen["broken"]:
             with contextlib.suppress(OSError), victim.connect() as line:
                 line.sendall(calls.hello(victim.token if rng.random() < 0.5 else "wrong"))
                 line.sendall(garbage(rng, valid))
                 seen["broken"] += 1
     return seen
-
-
-def _ask(askers: list[Asker], seen: Counter[str]) -> None:
-    """Let every connection make one call, all at the same time."""
-    sent = [asker for asker in askers if asker.send()]
-    seen.update(asker.read() for asker in sent)
 
 
 class Held:
@@ -280,7 +286,7 @@ def http(victim: Victim) -> Counter[str]:
         head += f"Authorization: Bearer {victim.token}\r\n"
     followers = Followers(victim, f"{head}\r\n".encode())
     groups = [Held(200, unfinished), Held(100, lambda: victim.dial(http=True))]
-    hold(victim, *(group.refresh for group in groups), followers.refresh)
+    hold(victim, followers.refresh, *(group.refresh for group in groups))
     followers.close()
     return _ended(*groups) + Counter(followers=followers.most)
 

@@ -16,7 +16,20 @@ SECONDS = (1e-9, 1e-3, 0.01, 0.0, -1.0, 1e308, math.nan, math.inf, -math.inf)
 """None that is valid is long: every call must be answered soon."""
 LEASES = (*SECONDS, 10.0, 86_400.0, 86_401.0)
 FRACTIONS = (0.0, 0.5, 1.0, 1.1, -0.1, 1e308, math.nan, math.inf)
-NAMES = ("", "h", "..", "../../h", "h\0h", "\n", "hö", "\u202e", "x" * 128, "x" * 129, "x" * 9_000, "-h")
+NAMES = (
+    "",
+    "h",
+    "..",
+    "../../h",
+    "h\0h",
+    "\n",
+    "hö",
+    "\u202e",
+    "x" * 128,
+    "x" * 129,
+    "x" * 9_000,
+    "-h",
+)
 JOBS = (*(f"hostile-{i}" for i in range(50)), *NAMES)
 POLICIES = (
     None,

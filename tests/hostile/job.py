@@ -117,7 +117,9 @@ class ValidJob:
         size = self.clients[i].batch_size if iteration else 0
         if not size:
             return Report(WORKERS[i], iteration)
-        speed = (10.0 + 5.0 * i) * self._noise.uniform(0.9, 1.1)
+        # Another worker is the fastest every 50 iterations, so that there are always new plans.
+        place = (i + iteration // 50) % len(WORKERS)
+        speed = (10.0 + 5.0 * place) * self._noise.uniform(0.9, 1.1)
         return Report(WORKERS[i], iteration, size, size / speed)
 
 

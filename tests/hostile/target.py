@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import ssl
 import subprocess
 import sys
 import time
@@ -14,8 +13,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from evenstep.errors import ManagerUnreachable
 from evenstep.manager.access import client_context
 from evenstep.manager.client import ManagerClient
+from evenstep.manager.connection import ServiceConnection, Where
 from tests.hostile.job import JOB, TOTAL, WORKERS, Round, ValidJob
 from tests.manager.managers import PATIENCE, Manager, running
 from tests.manager.test_access import TOKEN, make_certificate
@@ -46,13 +47,15 @@ class Span:
     """What was measured in a span of time."""
 
     seconds: float
-    rounds: list[Round]
+    rounds: list[Round] = field(repr=False)
     memory: int
     """The largest resident set of the manager, in bytes."""
     asked: int
-    """How often /livez was asked."""
+    """How often /livez was asked, and a newcomer said hello."""
     dead: int
-    """How often it did not answer."""
+    """How often /livez did not answer."""
+    turned_away: int
+    """How often a newcomer got no answer."""
 
     @property
     def p99(self) -> float:
@@ -86,7 +89,7 @@ class Figures:
 
     HEAD = (
         "attack", "rounds", "p99 before", "p99 during", "ratio", "after", "longest", "stalled",
-        "unserved", "memory", "no /livez", "logged",
+        "unserved", "memory", "no /livez", "no hello", "logged",
     )  # fmt: skip
 
     @property
@@ -118,8 +121,14 @@ class Figures:
             f"{during.unserved}",
             f"{before.memory / 2**20:.0f} MiB x {self.growth:.2f}",
             f"{during.dead}/{during.asked}",
+            f"{during.turned_away}/{during.asked}",
             f"{self.logged / 1024:.0f} KiB",
         )
+
+    def check(self) -> None:
+        """Fail with everything that was promised and did not hold."""
+        problems = self.problems()
+        assert not problems, "\n".join([f"{self.attack}:", *problems])
 
     def problems(self) -> list[str]:
         """Return what was promised and did not hold, with its figures."""
@@ -143,6 +152,10 @@ class Figures:
                 )
             if span.dead:
                 found.append(f"/livez must answer {when} it, got {span.dead} failures")
+        if self.after.turned_away:
+            found.append(
+                f"newcomers must be let in after it, got {self.after.turned_away} failures"
+            )
         if self.lost:
             found.append(f"no worker may lose its lease, got {', '.join(self.lost)}")
         if self.growth > GROWTH:
@@ -162,9 +175,8 @@ class Figures:
 class Target:
     """A manager, and the valid job that it serves."""
 
-    def __init__(self, manager: Manager, log: Path, certificate: Path | None) -> None:
+    def __init__(self, manager: Manager, certificate: Path | None) -> None:
         self.manager = manager
-        self._log = log
         self._certificate = certificate
         self._tls = client_context(certificate) if certificate else None
         self.job = ValidJob(self.connect)
@@ -216,16 +228,20 @@ class Target:
         """Measure for some seconds, or until something is over."""
         process = psutil.Process(self.manager.process.pid)
         begin = time.monotonic()
-        memory, answers = process.memory_info().rss, []
+        memory, alive, let_in = 0, [], []
         while time.monotonic() < begin + seconds and going():
-            answers.append(self.is_alive())
-            memory = max(memory, process.memory_info().rss)
-            time.sleep(0.25)
+            alive.append(self.is_alive())
+            let_in.append(self.lets_in())
+            for _ in range(10):
+                memory = max(memory, process.memory_info().rss)
+                if going():
+                    time.sleep(0.1)
         end = time.monotonic()
         self.job.finish_rounds()
-        memory = max(memory, process.memory_info().rss)
         rounds = self.job.between(begin, end)
-        return Span(end - begin, rounds, memory, len(answers), answers.count(False))
+        return Span(
+            end - begin, rounds, memory, len(alive), alive.count(False), let_in.count(False)
+        )
 
     def is_alive(self) -> bool:
         """Whether /livez answers, as a supervisor would ask."""
@@ -233,8 +249,17 @@ class Target:
             url = f"{self.manager.url}/livez"
             with urllib.request.urlopen(url, timeout=PATIENCE / 4, context=self._tls) as answer:
                 return bool(answer.status == 200)
-        except (OSError, ssl.SSLError):
+        except OSError:
             return False
+
+    def lets_in(self) -> bool:
+        """Whether a newcomer can say hello."""
+        token = TOKEN if self._certificate else None
+        try:
+            ServiceConnection(Where(self.manager.address, token, self._tls), PATIENCE / 4).close()
+        except ManagerUnreachable:
+            return False
+        return True
 
 
 def _lost(log: str) -> list[str]:
@@ -273,9 +298,9 @@ def target(folder: Path, has_tls: bool, files: int = 0) -> Iterator[Target]:
         (folder / "token").write_text(TOKEN)
         certificate, key = make_certificate(folder)
         options += ["--token-file", folder / "token", "--tls-cert", certificate, "--tls-key", key]
-    log = folder / "log"
-    with running(*options, log=log, code=START.format(files=files)) as manager:
-        victim = Target(manager, log, certificate)
+    code = START.format(files=files)
+    with running(*options, log=folder / "log", code=code) as manager:
+        victim = Target(manager, certificate)
         try:
             yield victim
         finally:

@@ -5,7 +5,6 @@ the memory of the manager, whether /livez answers. The attackers are niced, sinc
 processors with the manager, and are asked to take its attention only.
 """
 
-import contextlib
 import itertools
 import statistics
 import time
@@ -28,7 +27,7 @@ def test_calls_with_hostile_values_do_not_disturb(tmp_path, scale, show, has_tls
     with target(tmp_path, has_tls) as victim:
         figures = victim.attack("messages", scale.flood, scale.usual, scale.messages)
     show.append(figures)
-    assert figures.problems() == []
+    figures.check()
     assert figures.came_of_it["answered"] >= scale.messages
 
 
@@ -36,18 +35,15 @@ def test_slow_and_half_open_connections_do_not_disturb(tmp_path, scale, show):
     with target(tmp_path, has_tls=True) as victim:
         figures = victim.attack("slow", scale.flood, scale.usual)
     show.append(figures)
-    assert figures.problems() == []
+    figures.check()
 
 
 @either
 def test_more_connections_than_open_files_do_not_disturb(tmp_path, scale, show, has_tls):
     with target(tmp_path, has_tls, files=FEW_FILES) as victim:
         figures = victim.attack("descriptors", scale.flood, scale.usual, MANY_CONNECTIONS)
-        # Those outside are let in again, too.
-        with contextlib.closing(victim.connect("w0")) as again:
-            assert again.connected
     show.append(figures)
-    assert figures.problems() == []
+    figures.check()
 
 
 @either
@@ -55,7 +51,7 @@ def test_floods_of_the_http_port_leave_it_alive_and_do_not_disturb(tmp_path, sca
     with target(tmp_path, has_tls) as victim:
         figures = victim.attack("http", scale.flood, scale.usual)
     show.append(figures)
-    assert figures.problems() == []
+    figures.check()
     assert 0 < figures.came_of_it["followers"] <= MAX_FOLLOWERS
 
 
@@ -63,7 +59,7 @@ def test_strangers_cannot_stall_a_job(tmp_path, scale, show):
     with target(tmp_path, has_tls=True) as victim:
         figures = victim.attack("stranger", scale.flood, scale.usual)
     show.append(figures)
-    assert figures.problems() == []
+    figures.check()
     assert figures.came_of_it["strangers"] > 1
 
 
