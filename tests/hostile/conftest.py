@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def is_long(pytestconfig: pytest.Config) -> bool:
-    return bool(pytestconfig.getoption("--long"))
+    return bool(pytestconfig.getoption("--long", default=False))
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ processors with the manager, and are asked to take its attention only.
 """
 
 import itertools
+import random
 import statistics
 import time
 
@@ -17,6 +18,7 @@ from tests.manager.managers import until
 
 FEW_FILES = 256
 MANY_CONNECTIONS = 600
+SEED = 7
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(3600)]
 either = pytest.mark.parametrize("has_tls", [False, True], ids=["open", "guarded"])
@@ -64,11 +66,12 @@ def test_strangers_cannot_stall_a_job(tmp_path, scale, show):
 
 
 def test_nothing_is_lost_when_the_manager_is_killed(tmp_path, scale, is_long, say):
+    rng = random.Random(SEED)
     took, begun = [], []
     with target(tmp_path, has_tls=True) as victim:
         rounds = victim.job.rounds
         for _ in range(scale.kills):
-            time.sleep(scale.usual / 5)
+            time.sleep(rng.uniform(0.0, 2.0))
             start = time.monotonic()
             began = len(rounds)
             victim.manager.kill()
