@@ -100,6 +100,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ask.add_argument(
         "--granularity", type=count, metavar="N", help="batch sizes are multiples of this; 1"
     )
+    ask.add_argument(
+        "--elastic", action="store_true", default=None, help="further workers may join later"
+    )
     ask.add_argument("--reuse", metavar="OTHER", help="start with what this job has learned")
     ask.add_argument("--json", action="store_true", help="status as JSON")
 
@@ -154,7 +157,7 @@ def _create(args: argparse.Namespace) -> int:
         raise InvalidSetting("create needs JOB, --workers and --total")
     job = check_name("job", args.job)
     given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
-    settings = JobSettings(**{"policy": _policy(args.on_cpus), **given})
+    settings = JobSettings(**{"policy": _policy(args.on_cpus), **given}).check()
     _ask(args, "create", job=job, settings=from_settings(settings), reuse=args.reuse)
     reuses = f", reuses what {args.reuse} has learned" if args.reuse else ""
     say([f"job {job}: {settings.workers} workers, {settings.total} samples an iteration{reuses}"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,7 +95,7 @@ class Limits:
         return Limits(
             np.maximum(self.minimum, as_ints(minimum)),
             np.minimum(self.cap, as_ints(cap)),
-            int(np.lcm(self.granularity, granularity)),
+            math.lcm(self.granularity, granularity),
         )
 
     def select(self, keep: Ints) -> Limits:

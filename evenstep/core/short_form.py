@@ -14,6 +14,13 @@ from evenstep.errors import EvenstepError, InvalidSetting
 T = TypeVar("T")
 Value = bool | int | float | str | tuple[float, ...]
 
+LONGEST_FORM = 8_192
+"""Characters of a short form."""
+LARGEST_WHOLE = 2**53
+"""Up to here, all whole numbers are exact as floats."""
+_LONGEST_NUMBER = 40
+"""Characters of a number in a short form; reading longer ones takes ever longer."""
+
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
     """Split a short form into its name and its settings.
@@ -21,6 +28,10 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Value]]:
     >>> parse_spec("stepwise:step=10,literal=true")
     ('stepwise', {'step': 10, 'literal': True})
     """
+    if len(spec) > LONGEST_FORM:
+        raise InvalidSetting(
+            f"a short form must have at most {LONGEST_FORM} characters, got {len(spec)}"
+        )
     name, colon, rest = spec.partition(":")
     settings: dict[str, Value] = {}
     for item in rest.split(",") if colon else ():
@@ -52,12 +63,12 @@ def construct(make: Callable[..., T], name: str, settings: Mapping[str, Value], 
         return make(*args, **settings)
     except EvenstepError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         raise InvalidSetting(f"settings of {name!r} do not fit: {error}") from error
 
 
-def require_whole(what: str, value: object, least: int = 1) -> None:
-    """Raise InvalidSetting unless a setting is a whole number that is large enough.
+def require_whole(what: str, value: object, least: int = 1, most: int = LARGEST_WHOLE) -> None:
+    """Raise InvalidSetting unless a setting is a whole number within bounds.
 
     >>> require_whole("step of stepwise", 2.5)
     Traceback (most recent call last):
@@ -67,6 +78,9 @@ def require_whole(what: str, value: object, least: int = 1) -> None:
         raise InvalidSetting(f"{what} must be an integer, got {value!r}")
     if int(value) < least:
         raise InvalidSetting(f"{what} must be >= {least}, got {value}")
+    if int(value) > most:
+        largest = "2^53" if most == LARGEST_WHOLE else f"{most:,}"
+        raise InvalidSetting(f"{what} must be at most {largest}, got {_shortened(value)}")
 
 
 def require_positive(what: str, value: object) -> None:
@@ -99,7 +113,19 @@ def _parse_value(text: str) -> Value:
 
 
 def _number(text: str) -> int | float | None:
+    if len(text) > _LONGEST_NUMBER:
+        return None
     try:
         return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except ValueError:
         return None
+
+
+def _shortened(value: object) -> str:
+    """Return a number for a message.
+
+    >>> _shortened(2**53 + 1), _shortened(10**400)
+    ('9007199254740993', 'a number of 1329 bits')
+    """
+    bits = int(value).bit_length()  # type: ignore[call-overload]
+    return str(value) if bits < 200 else f"a number of {bits} bits"

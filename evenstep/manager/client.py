@@ -270,6 +270,7 @@ def connect(
     on_cpus: bool = False,
     minimum: int = 1,
     granularity: int = 1,
+    elastic: bool = False,
     reuse: str | None = None,
     iteration: int = 0,
     blocking: bool = True,
@@ -284,8 +285,9 @@ def connect(
 
     With `workers` and `total` the job is created if it does not exist; it then begins with the
     learned state of the job called `reuse`. `on_cpus` says that the workers compute on CPUs and
-    report their usage, which the default of `policy` depends on. `iteration` is the one that the
-    worker is about to start. `ca` names a file of trusted certificates, and turns TLS on.
+    report their usage, which the default of `policy` depends on. Further workers may join an
+    `elastic` job. `iteration` is the one that the worker is about to start. `ca` names a file of
+    trusted certificates, and turns TLS on.
     """
     if (workers is None) != (total is None):
         raise InvalidSetting(
@@ -298,7 +300,9 @@ def connect(
     settings = None
     if workers is not None and total is not None:
         policy = policy or default_policy("cpu" if on_cpus else None, reads_usage=on_cpus)
-        settings = JobSettings(workers, total, policy, predictor, minimum, granularity)
+        settings = JobSettings(
+            workers, total, policy, predictor, minimum, granularity, elastic
+        ).check()
     membership = Membership(
         Where(address, token, None if ca is None else client_context(ca)),
         check_name("job", job),

@@ -54,6 +54,8 @@ class ClientConnection:
     """Refused calls since the last one that succeeded."""
     busy: bool = False
     """Whether a call on it waits for its reply."""
+    gone: bool = False
+    """Whether it was closed."""
 
     def count_refusal(self, problem: str, refused: Counter[str]) -> None:
         """Count a refused call; close the connection after `MAX_REFUSED` of them in a row."""
@@ -115,6 +117,7 @@ class Replies:
         """Reply to a call that failed because of a mistake in the service."""
         text = f"the {self._callee.name} failed; its log says why"
         peer.send(wire.encode_failure(message, TApplicationException.INTERNAL_ERROR, text))
+        peer.count_refusal("FAILED", self.refused)
 
     def check_version(self, version: object) -> None:
         """Raise Refused if a client speaks another version."""

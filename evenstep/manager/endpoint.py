@@ -25,6 +25,7 @@ from evenstep.manager import wire
 from evenstep.manager.access import format_address
 from evenstep.manager.buffers import Octets
 from evenstep.manager.client_connection import ClientConnection
+from evenstep.manager.listening import Door
 from evenstep.manager.service import Service
 from evenstep.runlog.manager_stream import HTTP_PORT_HEADER
 
@@ -37,6 +38,10 @@ SAVE = 1.0
 """Seconds between two saves of changed jobs."""
 PATIENCE = 30.0
 """Seconds that a connection without a worker may be silent."""
+HELLO = 5.0
+"""Seconds that a new connection may be silent."""
+_TIDY = 1.0
+"""Seconds between two searches for silent connections."""
 
 _HTTP = (b"GET ", b"HEAD")
 
@@ -61,7 +66,6 @@ class Bounds:
 
     frame: Callable[[ClientConnection], int] = lambda peer: wire.MAX_REQUEST
     """Bytes of the largest frame that is read from a connection."""
-    connections: int = MAX_CONNECTIONS
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -98,8 +102,6 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._connections.add(self)
-        if len(self._connections) > self._bounds.connections:
-            self._transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._connections.discard(self)
@@ -117,10 +119,16 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._buffer) > 2 * self._bounds.frame(self.peer):
             self._transport.pause_reading()
 
-    def close_if_silent(self, now: float) -> None:
-        """Close a connection without a worker or a waiting call that was silent for too long."""
-        if self.peer.job is None and not self.peer.busy and now - self._heard > PATIENCE:
-            self._transport.abort()
+    @property
+    def is_stranger(self) -> bool:
+        return not self.peer.greeted
+
+    @property
+    def idle_since(self) -> float | None:
+        return None if self.peer.job is not None or self.peer.busy else self._heard
+
+    def abort(self) -> None:
+        self._transport.abort()
 
     def _work(self) -> None:
         """Handle complete frames until one must wait for its reply."""
@@ -190,16 +198,17 @@ class Connection(asyncio.BufferedProtocol):
 class Endpoint:
     """Listens, and runs the periodic work of the service, until a signal stops it."""
 
-    def __init__(self, service: Service, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, service: Service, context: ssl.SSLContext | None = None, places: int = MAX_CONNECTIONS
+    ) -> None:
         self._service = service
-        self._context = context
-        self._connections: set[Connection] = set()
+        self._door: Door[Connection] = Door(places, context)
         self.http_port: int | None = None
         """The port for metrics and events, so that clients need to know one address only."""
 
     @property
     def num_connections(self) -> int:
-        return len(self._connections)
+        return len(self._door.guests)
 
     async def run(self, host: str, port: int, ready: Callable[[str], None]) -> None:
         """Serve until SIGTERM or SIGINT; calls `ready` with the addresses."""
@@ -207,28 +216,21 @@ class Endpoint:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        patience = 10.0 if self._context else None
         memory = memoryview(bytearray(2 * wire.MAX_REQUEST))
-        listening = await loop.create_server(
-            lambda: Connection(
-                self._service, self._connections, memory, answer_http=self._answer_http
-            ),
-            host,
-            port,
-            ssl=self._context,
-            ssl_handshake_timeout=patience,
-            backlog=4096,
-        )
+
+        def connection() -> Connection:
+            return Connection(
+                self._service, self._door.guests, memory, answer_http=self._answer_http
+            )
+
         writer = ThreadPoolExecutor(1, "evenstep-state")
-        sweeping = loop.create_task(self._sweep())
-        saving = loop.create_task(self._save(writer))
-        names = [format_address(*one.getsockname()[:2]) for one in listening.sockets]
-        ready(" and ".join(names))
-        await stop.wait()
-        listening.close()
-        for task in (sweeping, saving):
+        async with self._door.open(host, port, connection) as sockets:
+            tasks = [loop.create_task(self._sweep()), loop.create_task(self._save(writer))]
+            ready(" and ".join(format_address(*one.getsockname()[:2]) for one in sockets))
+            await stop.wait()
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(sweeping, saving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._end(writer)
 
     def _answer_http(self) -> bytes:
@@ -243,7 +245,7 @@ class Endpoint:
         """Answer waiting calls, close the connections, and save the jobs."""
         self._service.stop()
         await asyncio.sleep(0)
-        for connection in list(self._connections):
+        for connection in list(self._door.guests):
             connection.peer.close()
         writer.shutdown(wait=True)
         self._service.jobs.write(self._service.jobs.changed())
@@ -251,14 +253,16 @@ class Endpoint:
 
     async def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
+        tidied = loop.time()
         while True:
             await asyncio.sleep(SWEEP)
             try:
                 self._service.sweep()
             except Exception:
                 _log.exception("a sweep failed")
-            for connection in list(self._connections):
-                connection.close_if_silent(loop.time())
+            if loop.time() - tidied > _TIDY:
+                tidied = loop.time()
+                self._door.cut_silent(tidied, HELLO, PATIENCE)
 
     async def _save(self, writer: ThreadPoolExecutor) -> None:
         loop = asyncio.get_running_loop()

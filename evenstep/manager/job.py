@@ -1,10 +1,12 @@
 """A job of the manager: its session and the leases of its workers. It reads no clock.
 
-- A job begins when the number of workers in its settings have joined.
+- A job begins when the number of workers in its settings have joined. From then on it is closed to
+  others, unless it is elastic: a newcomer needs a place that a worker has left.
 - The first worker that joins while no other is connected sets the iteration at which the job
   continues: after a restart of the manager, or after the workers restored a checkpoint.
-- A worker whose connection is lost stays a member until its lease is over. Until then, a client
-  that joins under its name replaces it; while it is connected, only its own client can do so.
+- A worker whose connection is lost stays a member until its lease is over, at most `AWAY` seconds.
+  Until then, a client that joins under its name replaces it; while it is connected, only its own
+  client can do so.
 - When all workers have left, the run has ended, and the next run begins with the learned state.
   When the leases of all workers are over, the run was interrupted; the first worker to return
   waits for the others for one lease, then the job continues with the workers present.
@@ -13,8 +15,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from evenstep.core import Plan, Report, Reports
 from evenstep.core.agreement import Agreements
@@ -22,23 +26,30 @@ from evenstep.core.planner import Planner
 from evenstep.core.session import Session
 from evenstep.errors import (
     EvenstepError,
+    InvalidReport,
     InvalidSetting,
     LimitReached,
     MembershipError,
     NameTaken,
     OutOfTurn,
 )
+from evenstep.manager.background import Background, at_once
 from evenstep.manager.job_history import JobHistory
 from evenstep.manager.job_settings import MAX_WORKERS, JobSettings, in_name_order
-from evenstep.manager.job_store import LearnedState, Saved
+from evenstep.manager.job_store import LARGEST_NUMBER, LearnedState, Saved
 from evenstep.manager.notifications import Notification, Notifications
 
 DEFAULT_LEASE = 10.0
 LONGEST_LEASE = 86_400.0
 LONGEST_WAIT = 3_600.0
+AWAY = 10.0
+"""Seconds that a worker without a connection stays a member, however long its lease."""
 UNSAVED = 1_000_000
 """Plan numbers skipped after a restart: workers may hold plans that were made after the last save,
 and no two plans may have the same number."""
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -51,12 +62,18 @@ class Lease:
     """When the worker joined, or joined again."""
     heard: float
     """When the worker made its last call."""
-    connected: bool = True
+    lost: float | None = None
+    """When the worker lost its connection; None while it has one."""
     instance: str = ""
     """Random text of the worker's client, to tell it from another worker of the same name."""
 
+    @property
+    def connected(self) -> bool:
+        return self.lost is None
+
     def is_over(self, now: float) -> bool:
-        return now - self.heard > self.length
+        away = 0.0 if self.lost is None else now - self.lost
+        return now - self.heard > self.length or away > AWAY
 
 
 def check_seconds(what: str, seconds: object, longest: float = LONGEST_LEASE) -> float:
@@ -76,11 +93,13 @@ class Job:
         settings: JobSettings,
         learned: LearnedState | None = None,
         notifications: Notifications | None = None,
+        background: Background = at_once,
     ) -> None:
         self.name = name
         self.settings = settings
         self.history = JobHistory()
         self._notifications = notifications or Notifications()
+        self._background = background
         self.changed = True
         """Whether the job changed since it was last saved."""
         self.session: Session | None = None
@@ -92,6 +111,8 @@ class Job:
         self._learned = learned
         self._remembered_at = -1
         self._interrupted = False
+        self._beginning: list[str] = []
+        """The workers for which a planner is being made, or could not be made."""
         self._num_runs = 0
         self._held = -1
         self._least_number = 0
@@ -135,6 +156,11 @@ class Job:
             raise NameTaken(f"worker {worker} of job {self.name} is already connected")
         if len(self.workers) >= MAX_WORKERS and worker not in self.workers:
             raise LimitReached(f"a job must have at most {MAX_WORKERS} workers")
+        if worker not in self.workers and self._is_closed():
+            raise LimitReached(
+                f"job {self.name} has its {self.settings.workers} workers and is not elastic, "
+                f"got {worker}"
+            )
         came = "back" if worker in self._leases else "joined"
         first = self._enter(worker, iteration)
         self.agreements.forget(worker)
@@ -147,6 +173,7 @@ class Job:
 
     def report(self, report: Report, held: int | None, now: float) -> None:
         """Accept a worker's report, with the number of the newest plan that it holds."""
+        self._check_held(report.worker, held)
         self.renew(report.worker, now)
         session = self.session
         if session is None:
@@ -204,10 +231,10 @@ class Job:
             raise MembershipError(f"worker {worker} is not a member of job {self.name}: join again")
         self._leases[worker].heard = now
 
-    def disconnect(self, worker: str) -> None:
+    def disconnect(self, worker: str, now: float) -> None:
         """Record that a worker lost its connection; it stays a member until its lease is over."""
         if worker in self._leases:
-            self._leases[worker].connected = False
+            self._leases[worker].lost = now
             self.agreements.forget(worker)
 
     def expire(self, now: float) -> list[str]:
@@ -240,12 +267,18 @@ class Job:
         )
 
     @classmethod
-    def restored(cls, saved: Saved, now: float, notifications: Notifications | None = None) -> Job:
+    def restored(
+        cls,
+        saved: Saved,
+        now: float,
+        notifications: Notifications | None = None,
+        background: Background = at_once,
+    ) -> Job:
         """Restore a job from its saved state; the leases of its workers begin now.
 
         The job must be saved before it makes a plan, so that skipped numbers stay skipped.
         """
-        job = cls(saved.job, saved.settings, saved.learned, notifications)
+        job = cls(saved.job, saved.settings, saved.learned, notifications, background)
         known = [int(learned.state["own.number"]) for learned in saved.known]
         job._least_number = max(saved.least_number, *known, -1) + UNSAVED
         if saved.running is not None:
@@ -255,10 +288,21 @@ class Job:
             job._planner.number_from(job._least_number)
             job.session = job._session_of(job._planner, saved.iteration)
             job._leases = {
-                worker: Lease(saved.leases.get(worker, DEFAULT_LEASE), now, now, connected=False)
+                worker: Lease(saved.leases.get(worker, DEFAULT_LEASE), now, now, lost=now)
                 for worker in workers
             }
         return job
+
+    def _is_closed(self) -> bool:
+        return not self.settings.elastic and len(self.workers) >= self.settings.workers
+
+    def _check_held(self, worker: str, held: int | None) -> None:
+        newest = -1 if self.session is None else self.session.plan.number
+        if held is not None and held > max(newest, LARGEST_NUMBER):
+            raise InvalidReport(
+                f"the plan of worker {worker} must be one that a manager made, with a number up to "
+                f"{max(newest, LARGEST_NUMBER)}, got {held}"
+            )
 
     def _is_same(self, worker: str, instance: str) -> bool:
         return bool(instance) and self._leases[worker].instance == instance
@@ -292,9 +336,33 @@ class Job:
             self._leases = {w: lease for w, lease in self._leases.items() if w in members}
 
     def _begin(self) -> None:
-        """Start the session with the workers that joined and the state of earlier runs."""
+        """Make a planner for the workers that joined, and then start the session."""
+        workers = in_name_order(tuple(self._gathering))
+        if self._beginning != workers:
+            self._beginning = workers
+            make = partial(first_planner, self.settings, workers, self._learned)
+            self._background(make, partial(self._start, workers))
+
+    def _start(self, workers: list[str], made: tuple[Planner, bool] | Exception) -> None:
+        """Start the session with a planner that has the state of earlier runs, if it was usable."""
+        if self._beginning != workers:
+            return
+        if in_name_order(tuple(self._gathering)) != workers:
+            self._beginning = []
+            if len(self._gathering) >= self.settings.workers:
+                self._begin()
+            return
+        if isinstance(made, Exception):
+            # A policy that needs the full number of workers keeps waiting for all.
+            _log.warning("job %s waits for other workers: %s", self.name, made)
+            return
+        self._beginning = []
+        planner, learned = made
         start = self.iteration
-        planner = self._make_planner(in_name_order(tuple(self._gathering)), start)
+        if learned:
+            planner.renumber(planner.plan.number + 1, start)
+        else:
+            self._learned = None
         planner.number_from(self._least_number)
         self._planner, self.session = planner, self._session_of(planner, start)
         self._notify("begun", iteration=start, workers=list(planner.workers))
@@ -322,26 +390,11 @@ class Job:
     def _notify(self, kind: str, worker: str | None = None, **details: object) -> None:
         self._notifications.notify(Notification(kind, self.name, worker, details=details))
 
-    def _make_planner(self, workers: list[str], start: int) -> Planner:
-        """Return a planner with the learned state of the last run, if that state can be used."""
-        planner = self.settings.planner(workers)
-        if self._learned is None:
-            return planner
-        try:
-            planner.restore(self._learned.state, self._learned.workers)
-        except EvenstepError:
-            self._learned = None
-            return self.settings.planner(workers)
-        planner.renumber(planner.plan.number + 1, start)
-        return planner
-
     def _begin_without_the_rest(self, now: float) -> None:
         if self.session is None and self._interrupted and self._gathering:
             first = min((self._leases[w] for w in self._gathering), key=lambda lease: lease.since)
-            if now - first.since > first.length:
-                # A policy that needs the full number of workers keeps waiting for all.
-                with contextlib.suppress(EvenstepError):
-                    self._begin()
+            if now - first.since > min(first.length, AWAY):
+                self._begin()
 
     def _expel(self, worker: str, now: float) -> bool:
         try:
@@ -366,6 +419,7 @@ class Job:
         self.close()
         self.session = self._planner = None
         self._leases, self._gathering, self._early_reports = {}, {}, {}
+        self._beginning = []
         self.changed = True
 
     def _remember(self) -> None:
@@ -387,3 +441,17 @@ class Job:
         self.changed = True
         if self.session is not None:
             self.agreements.settle(self.session.members)
+
+
+def first_planner(
+    settings: JobSettings, workers: list[str], learned: LearnedState | None
+) -> tuple[Planner, bool]:
+    """Return a planner, and whether it has the learned state of the last run."""
+    planner = settings.planner(workers)
+    if learned is None:
+        return planner, False
+    try:
+        planner.restore(learned.state, learned.workers)
+    except EvenstepError:
+        return settings.planner(workers), False
+    return planner, True

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from evenstep.core import UNLIMITED, Limits, require_whole
+from evenstep.core import LARGEST_TOTAL, Limits, require_whole
 from evenstep.core.planner import Planner
 from evenstep.errors import InvalidSetting
 from evenstep.policies import make_policy
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,127}")
 
 @dataclass(frozen=True)
 class JobSettings:
-    """The settings of a job, checked on construction.
+    """The settings of a job, whose bounds are checked on construction; `check` does the rest.
 
     >>> JobSettings(workers=4, total=2)
     Traceback (most recent call last):
@@ -34,7 +34,7 @@ the total 2
     """
 
     workers: int
-    """The job begins when this many workers have joined; others may join later."""
+    """The job begins when this many workers have joined."""
     total: int
     """X: samples of all workers in one iteration."""
     policy: str = default_policy()
@@ -43,20 +43,20 @@ the total 2
     """Smallest batch size."""
     granularity: int = 1
     """Every batch size is a multiple of this."""
+    elastic: bool = False
+    """Whether further workers may join once the job has `workers` of them."""
 
     def __post_init__(self) -> None:
-        require_whole("workers of a job", self.workers)
-        require_whole("total of a job", self.total)
-        require_whole("minimum of a job", self.minimum, least=0)
-        require_whole("granularity of a job", self.granularity)
-        if self.workers > MAX_WORKERS:
-            raise InvalidSetting(
-                f"workers of a job must be at most {MAX_WORKERS}, got {self.workers}"
-            )
-        if max(self.total, self.minimum, self.granularity) > UNLIMITED:
-            raise InvalidSetting(f"total of a job must be at most 2^53, got {self.total}")
+        require_whole("workers of a job", self.workers, most=MAX_WORKERS)
+        require_whole("total of a job", self.total, most=LARGEST_TOTAL)
+        require_whole("minimum of a job", self.minimum, least=0, most=LARGEST_TOTAL)
+        require_whole("granularity of a job", self.granularity, most=LARGEST_TOTAL)
         Limits.of(self.workers, self.minimum, granularity=self.granularity).bounds(self.total)
+
+    def check(self) -> JobSettings:
+        """Return these settings, after making a planner from them; this may take a while."""
         self.planner([str(i) for i in range(self.workers)])
+        return self
 
     @property
     def predictor_in_use(self) -> str | None:

@@ -16,6 +16,9 @@ from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
 
 FORMAT = 1
+LARGEST_NUMBER = 2**40
+"""Plan numbers up to here may come from an earlier manager, whose state is lost: a million restarts
+skip a million numbers each."""
 _SUFFIX = ".job.npz"
 
 
@@ -78,8 +81,9 @@ def clear_scratch(folder: Path) -> None:
 
 
 def load_all(folder: Path, complain: Callable[[str], None]) -> list[Saved]:
-    """Read the files of all jobs; a damaged one is reported and set aside."""
-    found = [_load(path, complain) for path in sorted(folder.glob(f"*{_SUFFIX}"))]
+    """Read the files of all jobs, oldest first; a damaged one is reported and set aside."""
+    paths = sorted(folder.glob(f"*{_SUFFIX}"), key=lambda path: (path.stat().st_mtime, path))
+    found = [_load(path, complain) for path in paths]
     return [saved for saved in found if saved is not None]
 
 
@@ -119,7 +123,7 @@ def _parse(content: bytes) -> Saved:
             {str(worker): float(lease) for worker, lease in leases.items()},
             _learned("running", arrays),
             _learned("learned", arrays),
-            int(arrays.get("least_number", 0)),
+            _healed(int(arrays.get("least_number", 0))),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise StateFileError(f"a saved job must be whole, {error!r}") from error
@@ -137,4 +141,14 @@ def _learned(name: str, arrays: Arrays) -> LearnedState | None:
     if "workers" not in own:
         return None
     workers = tuple(check_name("worker", str(worker)) for worker in own["workers"])
-    return LearnedState(workers, inner_arrays(own, "state"))
+    state = inner_arrays(own, "state")
+    state["own.number"] = np.array(_healed(int(state["own.number"])))
+    return LearnedState(workers, state)
+
+
+def _healed(number: int) -> int:
+    """Return a saved plan number; one that no manager can have given becomes the largest possible.
+
+    Such a number stood in a report that an earlier manager believed.
+    """
+    return number if 0 <= number <= 2 * LARGEST_NUMBER else LARGEST_NUMBER

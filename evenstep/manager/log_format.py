@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sys
+import time
+from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
 
@@ -23,6 +26,7 @@ _SENTENCES = {
     "back": "worker {worker} is back at iteration {iteration}",
     "left": "worker {worker} left",
     "lost": "worker {worker} was silent longer than its lease",
+    "forgotten": "forgotten, as there are too many jobs and it was idle longest",
 }
 """The log line of each kind of notification; other kinds have none."""
 
@@ -45,6 +49,36 @@ def log_notification(notification: Notification) -> None:
         extra = {"event": notification.kind, "job": notification.job, "details": words}
         level = logging.WARNING if notification.kind == "lost" else logging.INFO
         _log.log(level, "job %s: %s", notification.job, sentence.format(**words), extra=extra)
+
+
+class Seldom:
+    """Logs one kind of warning at most once per interval, and counts those that it leaves out.
+
+    For what a stranger can cause: the log must not grow with the number of attempts.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger,
+        interval: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._logger = logger
+        self._interval = interval
+        self._clock = clock
+        self._logged = -math.inf
+        self._left_out = 0
+
+    def warning(self, message: str, *values: object, exc_info: bool = False) -> None:
+        """Log a message with its values, or leave it out."""
+        now = self._clock()
+        if now - self._logged < self._interval:
+            self._left_out += 1
+            return
+        more = f" (and {self._left_out} more times since the last such line)"
+        text = message + (more if self._left_out else "")
+        self._logger.warning(text, *values, exc_info=exc_info)
+        self._logged, self._left_out = now, 0
 
 
 class JsonLines(logging.Formatter):

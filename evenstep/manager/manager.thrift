@@ -37,12 +37,13 @@ exception Refused {
 
 // The settings of a job. They never change; a `join` with other settings is refused.
 struct Settings {
-  1: i64 workers,               // the job begins when this many have joined; others may join later
+  1: i64 workers,               // the job begins when this many have joined
   2: i64 total,                 // X: samples of all workers in one iteration
   3: optional string policy,    // short form, as on the command line; equal_finish by default
   4: optional string predictor, // short form; best_of by default
   5: optional i64 minimum,      // smallest batch size; 1 by default
-  6: optional i64 granularity   // every batch size is a multiple of this; 1 by default
+  6: optional i64 granularity,  // every batch size is a multiple of this; 1 by default
+  7: optional bool elastic      // whether others may join once `workers` have; false by default
 }
 
 // The arguments of `join`.

@@ -6,12 +6,11 @@ from dataclasses import fields
 from typing import Any
 
 from evenstep.core import Plan, Report, Usage, frozen
+from evenstep.core.short_form import LARGEST_WHOLE
 from evenstep.errors import InvalidReport, InvalidSetting
 from evenstep.manager.idl import types
 from evenstep.manager.job import Job
 from evenstep.manager.job_settings import JobSettings
-
-_LARGEST = 2**53
 
 
 def required(struct: Any, what: str) -> Any:
@@ -23,7 +22,7 @@ def required(struct: Any, what: str) -> Any:
 
 def require_count(what: str, value: Any) -> int:
     """Return an iteration or the number of a plan after checking it."""
-    if value is None or not 0 <= value <= _LARGEST:
+    if value is None or not 0 <= value <= LARGEST_WHOLE:
         raise InvalidSetting(f"{what} must be an integer from 0 to 2^53, got {value!r}")
     return int(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from evenstep.errors import EvenstepError, Unplanned
 from evenstep.manager.job import Job
@@ -27,7 +28,7 @@ class PendingCalls:
 
     def __init__(self) -> None:
         self._calls: dict[Job, list[PendingCall]] = {}
-        self._seen: dict[Job, tuple[int, ...]] = {}
+        self._seen: WeakKeyDictionary[Job, tuple[int, ...]] = WeakKeyDictionary()
 
     def add(self, job: Job, call: PendingCall) -> None:
         """Answer a call at once, if possible, or let it wait."""

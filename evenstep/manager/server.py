@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gc
 import logging
-import resource
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,11 +14,13 @@ from urllib.parse import urlsplit
 
 from evenstep.errors import EvenstepError
 from evenstep.manager.access import cannot_listen, is_loopback
+from evenstep.manager.background import OnAThread
 from evenstep.manager.endpoint import MAX_CONNECTIONS, Endpoint
 from evenstep.manager.events import EventStream
 from evenstep.manager.http_routes import HttpRoutes
 from evenstep.manager.http_server import HttpPort
 from evenstep.manager.jobs import Jobs
+from evenstep.manager.listening import places
 from evenstep.manager.log_format import log_notification
 from evenstep.manager.metrics import Snapshot, snapshot_of
 from evenstep.manager.notifications import Notifications
@@ -27,9 +28,6 @@ from evenstep.manager.run_logs import RunLogs
 from evenstep.manager.service import Service
 
 Address = tuple[str, int]
-
-_OTHER_FILES = 2_000
-"""Open files in addition to workers' connections: the HTTP port, run logs, the state."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,15 +50,16 @@ class ManagerOptions:
 
 async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
     """Serve until a signal stops the process; `say` prints addresses and what was saved."""
-    clock = asyncio.get_running_loop().time
-    _allow_connections(MAX_CONNECTIONS)
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+    making = OnAThread(loop.call_soon_threadsafe)
     notifications = Notifications()
     notifications.listen(log_notification)
     events = EventStream()
     notifications.listen(events.receive)
-    jobs = Jobs(options.state, notifications=notifications)
+    jobs = Jobs(options.state, notifications=notifications, background=making)
     service = Service(jobs, clock, options.token)
-    endpoint = Endpoint(service, options.tls)
+    endpoint = Endpoint(service, options.tls, places(MAX_CONNECTIONS))
 
     async with contextlib.AsyncExitStack() as stack:
         run_logs = None
@@ -88,6 +87,7 @@ async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
 
         with _listening(options.listen, "--listen"):
             await endpoint.run(*options.listen, ready)
+        making.close()
     say(f"stopped; {_kept(jobs, options.state)}")
 
 
@@ -132,19 +132,6 @@ async def _open_http_port(
             raise
         _log.warning("no metrics: %s", error)
         return []
-
-
-def _allow_connections(number: int) -> None:
-    """Raise the limit of open files for this number of connections, as far as permitted.
-
-    Most systems give a process 1,024 open files unless it asks for more.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = number + _OTHER_FILES
-    if hard != resource.RLIM_INFINITY:
-        wanted = min(wanted, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextlib.contextmanager

@@ -9,10 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from thriftpy2.thrift import TMessageType
 
-from evenstep.errors import EvenstepError, MembershipError, OutOfTurn, Refused, Unplanned
+from evenstep.errors import (
+    EvenstepError,
+    LimitReached,
+    MembershipError,
+    OutOfTurn,
+    Refused,
+    Unplanned,
+)
 from evenstep.manager import wire
 from evenstep.manager.access import is_token
 from evenstep.manager.buffers import Octets
@@ -20,7 +28,9 @@ from evenstep.manager.client_connection import ClientConnection, Replies
 from evenstep.manager.connection import MANAGER
 from evenstep.manager.job import LONGEST_WAIT, Job, check_seconds
 from evenstep.manager.job_settings import check_name
+from evenstep.manager.job_store import LearnedState
 from evenstep.manager.jobs import Jobs
+from evenstep.manager.log_format import Seldom
 from evenstep.manager.messages import (
     from_job,
     from_membership,
@@ -35,6 +45,10 @@ from evenstep.manager.pending_calls import PendingCall, PendingCalls
 _log = logging.getLogger(__name__)
 
 
+MOST_MAKING = 64
+"""Jobs that may wait to be made."""
+
+
 class Service:
     """Answers calls, message by message."""
 
@@ -47,7 +61,9 @@ class Service:
         self._token = token
         self._pending = PendingCalls()
         self._peers: dict[tuple[Job, str], ClientConnection] = {}
-        self._bodies: dict[Job, tuple[tuple[int, int], bytes]] = {}
+        self._bodies: WeakKeyDictionary[Job, tuple[tuple[int, int], bytes]] = WeakKeyDictionary()
+        self._num_making = 0
+        self._failures = Seldom(_log)
         self._calls: dict[str, Callable[[ClientConnection, Any, wire.Message], bytes | None]] = {
             "hello": self._hello,
             "create": self._create,
@@ -67,14 +83,24 @@ class Service:
             self._replies.refuse_unknown(peer, message, self._calls)
             return
         arguments = self._replies.arguments(message)
-        try:
+
+        def answer() -> bytes | None:
             if not peer.greeted and message.name != "hello":
                 raise Refused("TOKEN", "the first call on a connection must be hello")
-            body = call(peer, arguments, message)
+            return call(peer, arguments, message)
+
+        self._try(peer, message, answer)
+
+    def _try(
+        self, peer: ClientConnection, message: wire.Message, answer: Callable[[], bytes | None]
+    ) -> None:
+        """Send the answer to a call, or the reason why there is none; None means later."""
+        try:
+            body = answer()
         except EvenstepError as error:
             self._replies.refuse(peer, message, error)
         except Exception:
-            _log.exception("%s failed", message.name)
+            self._failures.warning("%s failed", message.name, exc_info=True)
             self._replies.fail(peer, message)
         else:
             if body is not None:
@@ -82,10 +108,15 @@ class Service:
 
     def lost(self, peer: ClientConnection) -> None:
         """Record that a connection was closed."""
+        peer.gone = True
+        self._forget(peer)
+
+    def _forget(self, peer: ClientConnection) -> None:
+        """Record that a connection is no longer that of its worker."""
         if peer.job is not None and self._peers.get((peer.job, peer.worker)) is peer:
             del self._peers[peer.job, peer.worker]
             self._pending.remove(peer.job, peer.worker)
-            peer.job.disconnect(peer.worker)
+            peer.job.disconnect(peer.worker, self._clock())
             self._pending.release(peer.job)
 
     def sweep(self) -> None:
@@ -119,11 +150,12 @@ class Service:
         peer.greeted = True
         return self._replies.encode(message)
 
-    def _create(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
-        self.jobs.create(arguments.job, to_settings(arguments.settings), arguments.reuse)
-        return self._replies.encode(message)
+    def _create(
+        self, peer: ClientConnection, arguments: Any, message: wire.Message
+    ) -> bytes | None:
+        return self._with_job(peer, message, arguments, lambda job: self._replies.encode(message))
 
-    def _join(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
+    def _join(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes | None:
         entry = required(arguments.entry, "entry")
         worker = check_name("worker", entry.worker)
         iteration = require_count(f"iteration of worker {worker}", entry.iteration)
@@ -133,21 +165,55 @@ class Service:
                 f"this connection is that of worker {peer.worker} of job {peer.job.name}, "
                 f"got {worker} of job {entry.job}"
             )
-        self.lost(peer)
+        self._forget(peer)
         peer.job = None
-        job = self._job_of(entry)
-        first = job.join(worker, iteration, lease, self._clock(), str(entry.instance or ""))
-        # An old connection of the same worker is dead, and the manager has not noticed.
-        self._dismiss(job, worker)
-        peer.job, peer.worker = job, worker
-        self._peers[job, worker] = peer
-        self._pending.release(job)
-        return self._replies.encode(message, from_membership(job, first))
 
-    def _job_of(self, entry: Any) -> Job:
+        def enter(job: Job) -> bytes | None:
+            if peer.gone:
+                return None
+            first = job.join(worker, iteration, lease, self._clock(), str(entry.instance or ""))
+            # An old connection of the same worker is dead, and the manager has not noticed.
+            self._dismiss(job, worker)
+            peer.job, peer.worker = job, worker
+            self._peers[job, worker] = peer
+            self._pending.release(job)
+            return self._replies.encode(message, from_membership(job, first))
+
         if entry.settings is None:
-            return self.jobs.find(entry.job)
-        return self.jobs.create(entry.job, to_settings(entry.settings), entry.reuse)
+            return enter(self.jobs.find(entry.job))
+        return self._with_job(peer, message, entry, enter)
+
+    def _with_job(
+        self,
+        peer: ClientConnection,
+        message: wire.Message,
+        wanted: Any,
+        use: Callable[[Job], bytes | None],
+    ) -> bytes | None:
+        """Use a job now, or make it first, off this thread; the connection is busy until then."""
+        settings = to_settings(wanted.settings)
+        if (job := self.jobs.get(wanted.job, settings)) is not None:
+            return use(job)
+        if self._num_making >= MOST_MAKING:
+            raise LimitReached(f"at most {MOST_MAKING} jobs can be made at a time: try again")
+        prepare = self.jobs.preparation(settings, wanted.reuse)
+
+        def made(learned: LearnedState | Exception | None) -> None:
+            self._num_making -= 1
+            peer.busy = False
+
+            def add() -> bytes | None:
+                if isinstance(learned, Exception):
+                    raise learned
+                job = self.jobs.get(wanted.job, settings)
+                return use(job or self.jobs.add(wanted.job, settings, learned, wanted.reuse))
+
+            self._try(peer, message, add)
+
+        self._num_making += 1
+        peer.busy = True
+        self.jobs.background(prepare, made)
+        return None
 
     def _report(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> None:
         job = _job(peer)

@@ -65,9 +65,17 @@ WRAPPERS: dict[str, Callable[..., Policy[Any]]] = {
 }
 
 
+MOST_WRAPPERS = 16
+"""Wrappers around a policy."""
+
+
 def make_policy(spec: str) -> Policy[Any]:
     """Make a policy from its short form: ``name[:setting=value,...][+wrapper[:...]]...``."""
     first, *wrappers = spec.split("+")
+    if len(wrappers) > MOST_WRAPPERS:
+        raise InvalidSetting(
+            f"a policy must have at most {MOST_WRAPPERS} wrappers, got {len(wrappers)}"
+        )
     name, settings = parse_spec(first)
     if name not in POLICIES:
         raise InvalidSetting(f"policy must be one of {', '.join(POLICIES)}, got {name!r}")

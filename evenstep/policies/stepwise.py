@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from evenstep.core import (
+    LARGEST_TOTAL,
     Advice,
     Bools,
     Decision,
@@ -22,6 +23,8 @@ from evenstep.core import (
 from evenstep.policies.memory_model import GUARD, MemoryModel
 
 FAST, FINE = "fast-approach", "fine-tune"
+LONGEST_WINDOW = 1_000
+"""Iterations that a leader must have led, at most."""
 _ROUNDING = 1e-9
 """Times whose relative difference is smaller are equal: no clock can distinguish them."""
 
@@ -61,7 +64,8 @@ class Stepwise:
 
     def __post_init__(self) -> None:
         for name in ("step", "observation_window", "fine_step", "fine_window"):
-            require_whole(f"{name} of stepwise", getattr(self, name))
+            most = LONGEST_WINDOW if name.endswith("window") else LARGEST_TOTAL
+            require_whole(f"{name} of stepwise", getattr(self, name), most=most)
 
     def init(self, num_workers: int) -> StepwiseState:
         window = max(self.observation_window, self.fine_window)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from evenstep.core import (
+    LARGEST_TOTAL,
     UNLIMITED,
     Decision,
     Ints,
@@ -51,9 +52,9 @@ class Limited(Wrapper):
     granularity: int = 1
 
     def __post_init__(self) -> None:
-        require_whole("minimum of limited", self.minimum, least=0)
+        require_whole("minimum of limited", self.minimum, least=0, most=LARGEST_TOTAL)
         require_whole("maximum of limited", self.maximum)
-        require_whole("granularity of limited", self.granularity)
+        require_whole("granularity of limited", self.granularity, most=LARGEST_TOTAL)
         if self.minimum > self.maximum:
             raise InvalidSetting(
                 "limited needs minimum <= maximum, "

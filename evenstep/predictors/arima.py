@@ -28,11 +28,14 @@ from evenstep.core import (
     from_arrays,
     inner_arrays,
     remap_rows,
+    require_whole,
     to_arrays,
 )
 from evenstep.errors import InvalidSetting
 from evenstep.predictors.record import SPEED, Record, keep_near, outer_arrays
 
+LARGEST_ORDER = 10
+"""Largest p, d or q of a model."""
 _LEAST_VARIANCE = 1e-8
 """Least variance of the innovations, to start the fit of a constant series from."""
 
@@ -75,6 +78,7 @@ class Arima:
         retrain: int = 500,
         history: int = 500,
     ) -> None:
+        require_whole("start of arima", start)
         self.order = _as_order(order)
         least = 4 * sum(self.order) + 4
         if start < least:
@@ -227,6 +231,8 @@ def _as_order(order: Sequence[float]) -> tuple[int, int, int]:
     if len(order) != 3 or not all(part >= 0 and part == int(part) for part in order):
         raise InvalidSetting(f"order of arima must be three whole numbers >= 0, got {order}")
     p, d, q = (int(part) for part in order)
+    if max(p, d, q) > LARGEST_ORDER:
+        raise InvalidSetting(f"orders of arima must be at most {LARGEST_ORDER}, got {order}")
     return p, d, q
 
 

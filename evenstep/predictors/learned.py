@@ -28,6 +28,7 @@ from evenstep.core import (
     inner_arrays,
     remap_rows,
     require,
+    require_whole,
     to_arrays,
 )
 from evenstep.errors import InvalidSetting, StateFileError
@@ -50,6 +51,8 @@ from evenstep.predictors.reuse import (
     train_shared,
 )
 
+MOST_PARAMETERS = 1_000_000
+"""Parameters of all workers' networks together: eight megabytes."""
 _LEAST_START = 30
 """Fewer observations leave none to set aside."""
 
@@ -105,8 +108,14 @@ class Learned:
         history: int = 1000,
         seed: int = 0,
     ) -> None:
-        if start < _LEAST_START:
-            raise InvalidSetting(f"start must be >= {_LEAST_START} observations, got {start}")
+        require_whole("start", start, least=_LEAST_START)
+        require_whole("seed", seed, least=0)
+        together = num_workers * form.network.num_parameters
+        if together > MOST_PARAMETERS:
+            raise InvalidSetting(
+                f"networks of {num_workers} workers must have at most {MOST_PARAMETERS:,} "
+                f"parameters together, got {together:,}"
+            )
         self.form, self.reuse, self.seed = form, reuse, seed
         self._record = Record(num_workers, start, retrain, history)
         self._shared = _Shared(np.zeros(form.network.num_parameters))

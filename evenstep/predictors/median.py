@@ -9,9 +9,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Arrays, Floats, Ints, from_arrays, remap_rows, require, to_arrays
-from evenstep.errors import InvalidSetting, StateFileError
+from evenstep.core import (
+    Arrays,
+    Floats,
+    Ints,
+    from_arrays,
+    remap_rows,
+    require,
+    require_whole,
+    to_arrays,
+)
+from evenstep.errors import StateFileError
 from evenstep.predictors.ema import fill_unseen
+
+MOST_LOOK_BACK = 1_000
+"""Speeds that a median is of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +43,7 @@ class Median:
     """
 
     def __init__(self, num_workers: int, look_back: int = 5) -> None:
-        if look_back < 1:
-            raise InvalidSetting(f"look_back of median must be >= 1, got {look_back}")
+        require_whole("look_back of median", look_back, most=MOST_LOOK_BACK)
         self.look_back = look_back
         self._state = self._fresh(num_workers)
 

@@ -14,8 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from evenstep.core import Floats
-from evenstep.errors import InvalidSetting
+from evenstep.core import Floats, require_whole
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -205,9 +204,12 @@ class _Moment:
     h: Floats
 
 
+MOST_HIDDEN = 64
+"""Hidden units of a network."""
+
+
 def _check_hidden(hidden: int) -> None:
-    if hidden < 1:
-        raise InvalidSetting(f"hidden must be >= 1 units, got {hidden}")
+    require_whole("hidden units of a network", hidden, most=MOST_HIDDEN)
 
 
 def _count(shapes: Shapes) -> int:

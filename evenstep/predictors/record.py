@@ -19,10 +19,14 @@ from evenstep.core import (
     inner_arrays,
     remap_rows,
     require,
+    require_whole,
     to_arrays,
 )
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.ema import Ema
+
+MOST_OBSERVATIONS = 10_000_000
+"""Observations of all workers together in the history of a predictor: a quarter of a gigabyte."""
 
 
 def outer_arrays(**parts: Arrays) -> Arrays:
@@ -41,12 +45,17 @@ class Record:
     """
 
     def __init__(self, num_workers: int, start: int, retrain: int, history: int) -> None:
+        require_whole("history", history)
+        require_whole("retrain", retrain)
+        if num_workers * history > MOST_OBSERVATIONS:
+            raise InvalidSetting(
+                f"history must keep at most {MOST_OBSERVATIONS:,} observations of all workers, "
+                f"got {history} of each of {num_workers}"
+            )
         if not 1 <= start <= history:
             raise InvalidSetting(
                 f"start must be >= 1 and <= history ({history}) observations, got {start}"
             )
-        if retrain < 1:
-            raise InvalidSetting(f"retrain must be >= 1 iterations, got {retrain}")
         self.start, self.retrain = start, retrain
         self.ema = Ema(num_workers)
         self.history = History.of(num_workers, history)

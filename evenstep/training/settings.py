@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypedDict
 
-from evenstep.core import require_whole
+from evenstep.core import LARGEST_TOTAL, require_whole
 from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.planner import Planner
 from evenstep.errors import InvalidSetting
@@ -214,8 +214,8 @@ def choose_predictor(policy: Policy[Any], predictor: str | None) -> Predictor | 
 
 def check_sizes(total: int, minimum: int, num_workers: int) -> None:
     """Raise InvalidSetting unless every worker can have a batch."""
-    require_whole("total", total)
-    require_whole("minimum", minimum, least=0)
+    require_whole("total", total, most=LARGEST_TOTAL)
+    require_whole("minimum", minimum, least=0, most=LARGEST_TOTAL)
     if total < num_workers * max(minimum, 1):
         raise InvalidSetting(
             f"total must be at least {max(minimum, 1)} for each of {num_workers} workers, "

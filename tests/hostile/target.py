@@ -277,8 +277,8 @@ def _attacker(name: str, settings: dict[str, object]) -> Iterator[subprocess.Pop
         text=True,
         cwd=ROOT,
     )
+    assert process.stdin is not None and process.stdout is not None
     try:
-        assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(settings))
         process.stdin.close()
         assert process.stdout.readline() == "ready\n", f"attack {name} did not begin"

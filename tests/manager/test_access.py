@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
+from evenstep.errors import InvalidSetting, LimitReached, ManagerUnreachable, Refused
 from evenstep.manager.access import parse_address
 from evenstep.manager.client_connection import MAX_REFUSED
 from evenstep.manager.connection import MANAGER, ServiceConnection, Where
@@ -111,13 +111,28 @@ def test_connection_is_closed_after_too_many_refused_calls(manager):
     connection.close()
 
 
-def test_number_of_jobs_is_limited():
-    jobs = Jobs(max_jobs=2)
+def test_number_of_jobs_is_limited_and_finished_ones_make_room(tmp_path):
+    jobs = Jobs(tmp_path, max_jobs=3)
     settings = JobSettings(workers=1, total=8)
-    for name in ("a", "b", "a"):
-        jobs.create(name, settings)
-    with pytest.raises(Exception, match="at most 2 jobs"):
-        jobs.create("c", settings)
+    seen = []
+    jobs.notifications.listen(lambda one: seen.append((one.kind, one.job)))
+    for name in ("finished", "old", "running"):
+        jobs.create(name, settings).join("w", 0, 5.0, now=0.0)
+        jobs.write(jobs.changed())
+    jobs.find("old").leave("w")
+    jobs.write(jobs.changed())
+    jobs.find("finished").leave("w")
+    jobs.write(jobs.changed())
+    jobs.create("new", settings).join("w", 0, 5.0, now=0.0)
+    assert [job.name for job in jobs] == ["finished", "running", "new"]
+    assert ("forgotten", "old") in seen
+    jobs.create("newer", settings).join("w", 0, 5.0, now=0.0)
+    jobs.write(jobs.changed())
+    names = sorted(path.name for path in tmp_path.glob("*.npz"))
+    assert names == [f"{name}.job.npz" for name in ("new", "newer", "running")]
+    with pytest.raises(LimitReached, match="at most 3 jobs with workers"):
+        jobs.create("newest", settings)
+    assert [job.name for job in jobs] == ["running", "new", "newer"]
 
 
 @pytest.mark.parametrize("bad", ["", ":80", "a:b", "::1:80", "host:99999", "host:-1"])

@@ -74,7 +74,12 @@ def test_follower_sees_a_job_from_beginning_to_end(manager, job):
     assert " ".join(kind for _, kind, _ in seen) == expected
     events_seen = [data for _, _, data in seen]
     settings = {"workers": 2, "total": 60, "policy": "proportional", "predictor": "ema"}
-    assert events_seen[0]["settings"] == {**settings, "minimum": 1, "granularity": 1}
+    assert events_seen[0]["settings"] == {
+        **settings,
+        "minimum": 1,
+        "granularity": 1,
+        "elastic": False,
+    }
     assert [events_seen[1]["worker"], events_seen[2]["worker"]] == ["a", "b"]
     first, second, iteration = events_seen[4:7]
     assert (first["plan"], first["batch_sizes"], first["iteration"]) == (0, [30, 30], 0)

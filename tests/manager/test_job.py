@@ -6,10 +6,17 @@ import tracemalloc
 import pytest
 
 from evenstep.core.agreement import FAILED
-from evenstep.errors import InvalidSetting, MembershipError, NameTaken, OutOfTurn
-from evenstep.manager.job import Job
+from evenstep.errors import (
+    InvalidReport,
+    InvalidSetting,
+    LimitReached,
+    MembershipError,
+    NameTaken,
+    OutOfTurn,
+)
+from evenstep.manager.job import AWAY, Job
 from evenstep.manager.job_settings import JobSettings
-from evenstep.manager.job_store import LearnedState
+from evenstep.manager.job_store import LARGEST_NUMBER, LearnedState
 from tests.manager.managers import said
 
 EMA = ("proportional", "ema")
@@ -74,7 +81,7 @@ def test_name_is_taken_while_connected_only():
     job = job_of("a", "b")
     with pytest.raises(NameTaken):
         job.join("a", 0, 5.0, now=0.0)
-    job.disconnect("a")
+    job.disconnect("a", now=0.0)
     assert job.join("a", 0, 5.0, now=0.0) == 0
     assert job.workers == ("a", "b")
 
@@ -92,7 +99,7 @@ def test_only_the_first_worker_to_return_sets_the_iteration():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)
     for worker in "ab":
-        job.disconnect(worker)
+        job.disconnect(worker, now=0.0)
     assert job.join("b", 40, 5.0, now=1.0) == 40
     assert job.join("a", 35, 5.0, now=1.0) == 40
     assert close(job, 35, a=10.0) == [30, 30]
@@ -120,15 +127,15 @@ def test_worker_that_comes_back_later_on_is_not_waited_for_before():
     job = job_of("a", "b")
     close(job, 0, a=None, b=None)
     job.report(said("a", 1, 10.0), None, now=0.0)
-    job.disconnect("b")
+    job.disconnect("b", now=0.0)
     assert job.plan_for(1) is None
     assert job.join("b", 2, 5.0, now=0.0) == 2
     assert job.plan_for(1) is not None
     # No worker reports for 2 and 3.
-    job.disconnect("b")
+    job.disconnect("b", now=0.0)
     job.join("b", 4, 5.0, now=0.0)
     assert job.iteration == 2
-    job.disconnect("a")
+    job.disconnect("a", now=0.0)
     job.join("a", 5, 5.0, now=0.0)
     assert job.iteration == 4
     assert close(job, 4, b=10.0) is not None
@@ -189,7 +196,7 @@ def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(
         # Its old connection is dead, and the manager has not noticed.
         job.join("a", 3, 5.0, now=0.0, instance="a")
     else:
-        job.disconnect("a")
+        job.disconnect("a", now=0.0)
     job.agree("b", 3, 5, now=0.0)
     assert job.agreements.outcome(3) == FAILED
 
@@ -199,14 +206,14 @@ def test_agreement_fails_for_all_where_one_that_spoke_will_not_hear_its_outcome(
     [
         ({"workers": 0}, "workers of a job must be >= 1"),
         ({"total": 0}, "total of a job must be >= 1"),
-        ({"workers": 10_001, "total": 99_999}, "at most 10000"),
-        ({"total": 2**60}, r"at most 2\^53"),
+        ({"workers": 10_001, "total": 99_999}, "at most 10,000"),
+        ({"total": 2**60}, "at most 1,000,000,000,000"),
         ({"predictor": "oracle"}, "predictor must be one of"),
     ],
 )
 def test_settings_are_checked(values, rule):
     with pytest.raises(InvalidSetting, match=rule):
-        JobSettings(**{"workers": 2, "total": 8, **values})
+        JobSettings(**{"workers": 2, "total": 8, **values}).check()
 
 
 def test_memory_does_not_grow_with_the_iterations():
@@ -224,3 +231,85 @@ def test_memory_does_not_grow_with_the_iterations():
     finally:
         tracemalloc.stop()
     assert sizes[1] - sizes[0] < 20_000
+
+
+def test_closed_job_has_places_for_its_workers_alone():
+    job = job_of("a", "b")
+    with pytest.raises(LimitReached, match="has its 2 workers and is not elastic, got stranger"):
+        job.join("stranger", 0, 5.0, now=0.0)
+    assert job.workers == ("a", "b")
+    job.leave("b")
+    assert job.join("c", 0, 5.0, now=0.0) == 1
+    with pytest.raises(LimitReached):
+        job.join("b", 0, 5.0, now=0.0)
+    elastic = Job("e", JobSettings(1, 60, *EMA, elastic=True))
+    for worker in "ab":
+        elastic.join(worker, 0, 5.0, now=0.0)
+    assert elastic.workers == ("a", "b")
+
+
+def test_lease_of_a_worker_without_a_connection_is_short_however_long_it_was_asked_for():
+    job = job_of("a", "b", lease=86_400.0)
+    job.disconnect("b", now=100.0)
+    assert job.expire(now=100.0 + AWAY) == []
+    assert job.expire(now=100.1 + AWAY) == ["b"]
+    assert job.workers == ("a",)
+    assert job.expire(now=86_000.0) == []
+
+
+def test_interrupted_job_does_not_wait_a_day_for_the_rest():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    assert sorted(job.expire(now=6.0)) == ["a", "b"]
+    job.join("a", 1, 86_400.0, now=7.0)
+    job.expire(now=7.0 + AWAY)
+    assert job.session is None
+    job.expire(now=7.1 + AWAY)
+    assert job.session is not None and job.workers == ("a",)
+
+
+@pytest.mark.parametrize("held", [LARGEST_NUMBER + 1, 2**53])
+def test_plan_number_that_no_manager_can_have_given_is_refused(held):
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    with pytest.raises(InvalidReport, match=f"got {held}"):
+        job.report(said("a", 1, 10.0), held, now=0.0)
+    assert close(job, 1, a=10.0, b=20.0) == [20, 40]
+    assert job.session is not None and job.session.plan.number == 1
+
+
+def test_largest_plausible_plan_number_locks_nobody_out():
+    job = job_of("a", "b")
+    close(job, 0, a=None, b=None)
+    job.report(said("a", 1, 10.0), LARGEST_NUMBER, now=0.0)
+    job.report(said("b", 1, 20.0), None, now=0.0)
+    for k in range(2, 6):
+        assert job.session is not None
+        newest = job.session.plan.number
+        assert newest > LARGEST_NUMBER
+        for worker, speed in (("a", 10.0 * k), ("b", 20.0)):
+            job.report(said(worker, k, speed), newest, now=0.0)
+
+
+def test_planner_is_made_off_this_thread_while_workers_come_and_go():
+    waiting = []
+    job = Job("j", JobSettings(2, 60, *EMA), background=lambda *work: waiting.append(work))
+
+    def work():
+        make, then = waiting.pop(0)
+        then(make())
+
+    job.join("a", 3, 5.0, now=0.0)
+    job.join("b", 3, 5.0, now=0.0)
+    job.report(said("a", 3), None, now=0.0)
+    job.leave("b")
+    work()
+    assert job.session is None and job.workers == ("a",)
+    job.join("c", 3, 5.0, now=0.0)
+    job.leave("c")
+    job.join("d", 3, 5.0, now=0.0)
+    work()
+    assert job.session is None
+    work()
+    assert job.session is not None and job.workers == ("a", "d") and not waiting
+    assert close(job, 3, d=None) == [30, 30]

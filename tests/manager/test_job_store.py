@@ -12,7 +12,7 @@ from evenstep.errors import StateFileError
 from evenstep.manager import job_store
 from evenstep.manager.job import UNSAVED, Job
 from evenstep.manager.job_settings import JobSettings
-from evenstep.manager.job_store import _parse, load_all, path_of, save
+from evenstep.manager.job_store import LARGEST_NUMBER, _parse, load_all, path_of, save
 from evenstep.manager.jobs import Jobs
 from tests.manager.managers import said
 
@@ -165,4 +165,21 @@ def test_full_disk_is_reported_once_and_tried_until_it_is_not(tmp_path, monkeypa
     jobs.write(jobs.changed())
     assert jobs.unwritten == set() and jobs.changed() == []
     assert re.search(r"job j .*\bsaved again", caplog.text)
+    jobs.close()
+
+
+def test_saved_plan_number_that_no_manager_can_have_given_is_healed(tmp_path):
+    job = trained_job(JobSettings(2, 60, "proportional", "ema"))
+    assert job.session is not None
+    job.session.renumber(2**53)
+    save(tmp_path, job.saved())
+    jobs = Jobs(tmp_path)
+    jobs.recover(now=100.0)
+    again = jobs.find(job.name)
+    for k in (3, 4, 5):
+        assert again.session is not None
+        held = again.session.plan.number
+        assert LARGEST_NUMBER <= held < 2 * LARGEST_NUMBER
+        for worker, speed in (("w0", 12.0 * k), ("w1", 24.0)):
+            again.report(said(worker, k, speed), held, now=101.0)
     jobs.close()

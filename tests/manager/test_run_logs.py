@@ -19,7 +19,7 @@ from evenstep.manager.notifications import Notifications
 from evenstep.manager.run_logs import RunLogs
 from tests.manager.managers import boundary, running, said, until
 
-SETTINGS = JobSettings(2, 60, "proportional", "ema")
+SETTINGS = JobSettings(2, 60, "proportional", "ema", elastic=True)
 
 
 class Run:
@@ -136,7 +136,7 @@ def test_job_that_goes_back_gets_another_log(tmp_path):
         for k in range(3):
             run.close(k, a=10.0 if k else None, b=20.0 if k else None)
         for worker in "ab":
-            run.job.disconnect(worker)
+            run.job.disconnect(worker, now=0.0)
         run.job.join("a", 1, 5.0, now=0.0)
         run.job.join("b", 1, 5.0, now=0.0)
         run.close(1, a=None, b=None)

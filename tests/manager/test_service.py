@@ -6,13 +6,19 @@ import socket
 import struct
 import threading
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
+from evenstep.manager import wire
+from evenstep.manager.client_connection import ClientConnection
 from evenstep.manager.connection import MANAGER, ServiceConnection, Where
+from evenstep.manager.idl import VERSION, types
+from evenstep.manager.jobs import Jobs
+from evenstep.manager.service import Service
 from tests.manager.managers import boundary, refused, running, said, together, until
 
 
@@ -79,7 +85,7 @@ def test_job_is_created_on_the_command_line_with_all_its_settings(manager, job):
     with manager.connect(job, "a", workers=2, total=64, predictor="ema", minimum=0, granularity=4):
         assert manager.status()[job]["settings"] == {
             "workers": 2, "total": 64, "policy": "equal_finish", "predictor": "ema", "minimum": 0,
-            "granularity": 4,
+            "granularity": 4, "elastic": False,
         }  # fmt: skip
 
 
@@ -356,3 +362,65 @@ def test_stop_is_clean_and_says_what_was_kept(tmp_path, number):
         waiting.join(5.0)
         assert not waiting.is_alive() and failed == []
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"total": 2**53}, "total of a job must be at most 1,000,000,000,000"),
+        ({"workers": 10_001}, "workers of a job must be at most 10,000"),
+        ({"predictor": "lstm:hidden=5000"}, "hidden units of a network must be at most 64"),
+        ({"policy": "even" + "+dead_band" * 1_200}, "must have at most 16 wrappers, got 1200"),
+        ({"policy": "even+limited:maximum=" + "9" * 400}, "maximum of limited must be an integer"),
+        ({"policy": "even:" + "x" * 9_000}, "at most 8192 characters"),
+    ],
+)
+def test_settings_beyond_the_limits_are_refused_and_counted(manager, job, settings, rule):
+    before = refusals(manager)
+    values = {"workers": 2, "total": 10**6, "policy": "proportional", **settings}
+    with closing(ServiceConnection(Where(manager.address), 5.0)) as connection:
+        struct = types().Settings(**values)
+        with pytest.raises(Refused, match=re.escape(rule)) as error:
+            connection.call("create", 5.0, job=job, settings=struct)
+        assert error.value.problem == "INVALID"
+        assert connection.call("status", 5.0, job="") is not None
+    assert refusals(manager) == before + 1
+    assert job not in manager.status()
+
+
+def refusals(manager):
+    _, text = manager.get("/metrics")
+    found = re.search(r'evenstep_refused_requests_total\{problem="INVALID"\} (\d+)', text)
+    return int(found[1]) if found else 0
+
+
+def test_jobs_are_made_off_the_thread_that_serves_and_in_the_order_of_a_connections_calls():
+    waiting = []
+    jobs = Jobs(background=lambda *work: waiting.append(work))
+    service = Service(jobs, lambda: 0.0)
+    replies = []
+    peer = ClientConnection(replies.append, close=lambda: None)
+
+    def call(name, **arguments):
+        struct = getattr(types().BatchSizeManager, f"{name}_args")(**arguments)
+        service.handle(peer, wire.encode_frame(name, 1, 1, wire.encode_body(struct))[4:])
+
+    def work():
+        prepare, then = waiting.pop(0)
+        then(prepare())
+
+    call("hello", version=VERSION, token="")
+    settings = types().Settings(workers=1, total=8, predictor="ema")
+    call("create", job="j", settings=settings)
+    assert (len(replies), peer.busy, len(jobs)) == (1, True, 0)
+    work()
+    assert (len(replies), peer.busy, len(jobs)) == (2, False, 1)
+    # The same job again needs no making.
+    call("create", job="j", settings=settings)
+    assert (len(replies), peer.busy, waiting) == (3, False, [])
+    # A worker whose connection is lost meanwhile does not join.
+    entry = types().Entry(job="k", worker="w", iteration=0, lease=5.0, settings=settings)
+    call("join", entry=entry)
+    service.lost(peer)
+    work()
+    assert jobs.find("k").workers == ()

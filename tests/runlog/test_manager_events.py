@@ -21,7 +21,7 @@ from evenstep.runlog.manager_events import JobRecords
 from evenstep.runlog.manager_stream import ManagerStream, parse
 from evenstep.runlog.run_log import RunLog
 
-SETTINGS = JobSettings(2, 60, "proportional", "ema")
+SETTINGS = JobSettings(2, 60, "proportional", "ema", elastic=True)
 
 
 class Training:
@@ -215,7 +215,7 @@ def test_job_that_goes_back_begins_another_run_with_the_plan_in_use(tmp_path, mo
     training.join("ab")
     training.run(range(6), "ab")
     for worker in "ab":
-        training.job.disconnect(worker)
+        training.job.disconnect(worker, now=0.0)
     training.join("ab", iteration=2)
     training.run(range(2, 7), "ab", seed=1)
     logs = training.run_logs()
@@ -290,7 +290,7 @@ def test_rows_with_late_times_are_right_when_members_change_and_the_job_goes_bac
     training.job.leave("a")
     training.run_late(range(20, 30), "bc", late, seed=3)
     for worker in "bc":
-        training.job.disconnect(worker)
+        training.job.disconnect(worker, now=0.0)
     training.join("bc", iteration=12)
     training.run_late(range(12, 20), "bc", late, seed=4)
     logs = [rows_of(log) for log in training.run_logs()]

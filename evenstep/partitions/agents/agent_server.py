@@ -24,7 +24,8 @@ from evenstep.manager.access import (
     read_token,
 )
 from evenstep.manager.connection import Where
-from evenstep.manager.endpoint import Bounds, Connection
+from evenstep.manager.endpoint import HELLO, PATIENCE, Bounds, Connection
+from evenstep.manager.listening import Door, places
 from evenstep.partitions.agents.agent_calls import AgentCalls
 from evenstep.partitions.agents.process_limits import Bandwidth, keep_memory, lower_priority
 from evenstep.partitions.agents.sender import Senders
@@ -111,10 +112,10 @@ async def _serve(
         thread = stack.enter_context(ThreadPoolExecutor(1, "evenstep-partition"))
         loop, incoming = asyncio.get_running_loop(), Bandwidth(settings.bandwidth)
         service = AgentService(agent_calls, access.token, incoming, loop, thread)
-        connections: set[Connection] = set()
-        sweeping = loop.create_task(_sweep(agent_calls, thread, connections))
+        door: Door[Connection] = Door(places(MAX_CONNECTIONS), access.tls)
+        sweeping = loop.create_task(_sweep(agent_calls, thread, door))
         try:
-            await _listen(access, service, connections, lambda where: ready(partition.name, where))
+            await _listen(access, service, door, lambda where: ready(partition.name, where))
         finally:
             sweeping.cancel()
             await asyncio.gather(sweeping, return_exceptions=True)
@@ -123,39 +124,38 @@ async def _serve(
 async def _listen(
     access: _Access,
     service: AgentService,
-    connections: set[Connection],
+    door: Door[Connection],
     ready: Callable[[str], None],
 ) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     memory = memoryview(bytearray(_READ))
-    bounds = Bounds(largest_frame, MAX_CONNECTIONS)
+    bounds = Bounds(largest_frame)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    opened = False
     try:
-        listening = await loop.create_server(
-            lambda: Connection(service, connections, memory, bounds),
-            *access.listen,
-            ssl=access.tls,
-            ssl_handshake_timeout=10.0 if access.tls else None,
-        )
+        async with door.open(
+            *access.listen, lambda: Connection(service, door.guests, memory, bounds)
+        ) as sockets:
+            opened = True
+            ready(format_address(*sockets[0].getsockname()[:2]))
+            await stop.wait()
     except OSError as error:
+        if opened:
+            raise
         holder = "the agent of another partition"
         raise cannot_listen(access.listen, error, "--listen", holder) from error
-    ready(format_address(*listening.sockets[0].getsockname()[:2]))
-    await stop.wait()
-    listening.close()
-    for connection in list(connections):
+    for connection in list(door.guests):
         connection.peer.close()
 
 
 async def _sweep(
-    agent_calls: AgentCalls, thread: ThreadPoolExecutor, connections: set[Connection]
+    agent_calls: AgentCalls, thread: ThreadPoolExecutor, door: Door[Connection]
 ) -> None:
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(SWEEP)
-        for connection in list(connections):
-            connection.close_if_silent(loop.time())
+        door.cut_silent(loop.time(), HELLO, PATIENCE)
         try:
             await loop.run_in_executor(thread, lambda: agent_calls.sweep(time.monotonic()))
         except Exception:

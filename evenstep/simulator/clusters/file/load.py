@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evenstep.core import Ints, Limits, check_feasible
+from evenstep.core import LARGEST_TOTAL, Ints, Limits, check_feasible
 from evenstep.errors import ClusterFileError, InvalidSetting
 from evenstep.policies import make_policy
 from evenstep.policies.default import default_policy
@@ -40,8 +40,6 @@ _KEYS = (
     "workers",
     "changes",
 )
-_LARGEST_TOTAL = 2**40
-"""Far above any use, and small enough to sum over a million workers without overflow."""
 
 
 def load_cluster(
@@ -108,9 +106,9 @@ def _read_settings(top: Section, name: str, num_workers: int) -> _Settings:
         settings.policy = top.text("policy", settings.policy)
         make_policy(settings.policy)
     with top.noting():
-        settings.minimum = top.whole("minimum", settings.minimum, most=_LARGEST_TOTAL)
+        settings.minimum = top.whole("minimum", settings.minimum, most=LARGEST_TOTAL)
     with top.noting():
-        settings.granularity = top.whole("granularity", 1, least=1, most=_LARGEST_TOTAL)
+        settings.granularity = top.whole("granularity", 1, least=1, most=LARGEST_TOTAL)
     return settings
 
 
@@ -119,8 +117,8 @@ def _read_total(top: Section, num_workers: int) -> int:
         got = "both" if "total" in top else "neither"
         raise InvalidSetting(f"exactly one of total, samples_per_worker must be given, got {got}")
     if "total" in top:
-        return top.whole("total", least=1, most=_LARGEST_TOTAL)
-    most = _LARGEST_TOTAL // max(num_workers, 1)
+        return top.whole("total", least=1, most=LARGEST_TOTAL)
+    most = LARGEST_TOTAL // max(num_workers, 1)
     return num_workers * top.whole("samples_per_worker", least=1, most=most)
 
 

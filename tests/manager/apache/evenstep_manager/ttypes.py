@@ -150,17 +150,19 @@ class Settings(object):
      - predictor
      - minimum
      - granularity
+     - elastic
 
     """
 
 
-    def __init__(self, workers=None, total=None, policy=None, predictor=None, minimum=None, granularity=None,):
+    def __init__(self, workers=None, total=None, policy=None, predictor=None, minimum=None, granularity=None, elastic=None,):
         self.workers = workers
         self.total = total
         self.policy = policy
         self.predictor = predictor
         self.minimum = minimum
         self.granularity = granularity
+        self.elastic = elastic
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -201,6 +203,11 @@ class Settings(object):
                     self.granularity = iprot.readI64()
                 else:
                     iprot.skip(ftype)
+            elif fid == 7:
+                if ftype == TType.BOOL:
+                    self.elastic = iprot.readBool()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -234,6 +241,10 @@ class Settings(object):
         if self.granularity is not None:
             oprot.writeFieldBegin('granularity', TType.I64, 6)
             oprot.writeI64(self.granularity)
+            oprot.writeFieldEnd()
+        if self.elastic is not None:
+            oprot.writeFieldBegin('elastic', TType.BOOL, 7)
+            oprot.writeBool(self.elastic)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -966,6 +977,7 @@ Settings.thrift_spec = (
     (4, TType.STRING, 'predictor', 'UTF8', None, ),  # 4
     (5, TType.I64, 'minimum', None, None, ),  # 5
     (6, TType.I64, 'granularity', None, None, ),  # 6
+    (7, TType.BOOL, 'elastic', None, None, ),  # 7
 )
 all_structs.append(Entry)
 Entry.thrift_spec = (

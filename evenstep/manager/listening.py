@@ -1,0 +1,199 @@
+"""Listening, and who is let in: connections are counted as they are accepted, before TLS.
+
+asyncio's own servers show a connection only after its handshake, accept without a limit, and log an
+error for every connection that the limit of open files denies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+from evenstep.manager.log_format import Seldom
+
+BACKLOG = 256
+"""Connections that wait in the kernel: where it is full, a client tries again after a second."""
+HANDSHAKE = 5.0
+"""Seconds that a TLS handshake may take."""
+STAY = 0.5
+"""Seconds that a new connection has to say hello, before another one may get its place."""
+LEAST_RESERVE, LARGEST_RESERVE = 192, 2_000
+"""Open files that are kept for the HTTP port, run logs and the state."""
+LEAST_PLACES = 16
+_PAUSE = 0.01
+_RETRY = 0.1
+"""Seconds until the next attempt to accept a connection, when one failed."""
+
+_log = logging.getLogger(__name__)
+_failed = Seldom(_log)
+_full = Seldom(_log)
+
+
+def places(wanted: int) -> int:
+    """Return how many connections to let in, after raising the limit of open files for them.
+
+    Most systems give a process 1,024 open files unless it asks for more, and some give no more.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + LARGEST_RESERVE:
+        more = wanted + LARGEST_RESERVE
+        soft = more if hard == resource.RLIM_INFINITY else min(more, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return wanted if soft == resource.RLIM_INFINITY else min(wanted, places_within(soft))
+
+
+def places_within(files: int) -> int:
+    """Return how many connections fit into this many open files, with a reserve for the rest.
+
+    >>> places_within(256), places_within(1024), places_within(100_000)
+    (64, 768, 98000)
+    """
+    reserve = max(LEAST_RESERVE, min(files // 4, LARGEST_RESERVE))
+    return max(files - reserve, LEAST_PLACES)
+
+
+@contextlib.asynccontextmanager
+async def listening(
+    host: str, port: int, admit: Callable[[socket.socket], Awaitable[None]]
+) -> AsyncIterator[list[socket.socket]]:
+    """Listen on every address of a host while the block runs, and `admit` who connects.
+
+    Accepting waits while `admit` does.
+    """
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    with contextlib.ExitStack() as stack:
+        sockets = []
+        for family, address in dict.fromkeys((one[0], one[4]) for one in found):
+            sockets.append(socket.create_server(address, family=family, backlog=BACKLOG))
+            stack.enter_context(sockets[-1]).setblocking(False)
+        tasks = [asyncio.create_task(_accept(one, admit)) for one in sockets]
+        try:
+            yield sockets
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _accept(
+    listener: socket.socket, admit: Callable[[socket.socket], Awaitable[None]]
+) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            client, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            _failed.warning("cannot accept a connection: %s", error)
+            await asyncio.sleep(_RETRY)
+            continue
+        await admit(client)
+        # A flood of connections gives way to the other work of this thread after each one.
+        await asyncio.sleep(0)
+
+
+class Guest(Protocol):
+    """A connection that was let in."""
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has not yet said hello."""
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when it has been silent, if it belongs to no worker and no call waits on it."""
+
+    def abort(self) -> None: ...
+
+
+G = TypeVar("G", bound=Guest)
+
+
+class Door(Generic[G]):
+    """Lets connections in while there are places.
+
+    If all are taken, the oldest connection that has not said hello makes room, then the one that
+    has been idle longest; one that belongs to a worker stays. Otherwise newcomers wait.
+    """
+
+    def __init__(self, num_places: int, context: ssl.SSLContext | None) -> None:
+        self.guests: set[G] = set()
+        """The open connections; each removes itself when it is closed."""
+        self.num_places = num_places
+        self._context = context
+        self._arriving: dict[asyncio.Task[None], float] = {}
+        """Connections in their handshake, oldest first, and since when."""
+        self._strangers: dict[G, float] = {}
+        """Connections that may not have said hello, oldest first, and since when."""
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, host: str, port: int, make: Callable[[], asyncio.BaseProtocol]
+    ) -> AsyncIterator[list[socket.socket]]:
+        """Listen while the block runs; `make` makes the protocol of a connection, a guest."""
+        async with listening(host, port, lambda client: self._admit(client, make)) as sockets:
+            yield sockets
+        for task in list(self._arriving):
+            task.cancel()
+
+    def cut_silent(self, now: float, stranger: float, idle: float) -> None:
+        """Close strangers and idle connections that were silent for these many seconds."""
+        for guest, since in list(self._strangers.items()):
+            if not guest.is_stranger:
+                del self._strangers[guest]
+            elif now - since > stranger:
+                self._cut(guest)
+        for guest in list(self.guests):
+            silent = guest.idle_since
+            if silent is not None and now - silent > idle:
+                self._cut(guest)
+
+    async def _admit(self, client: socket.socket, make: Callable[[], asyncio.BaseProtocol]) -> None:
+        loop = asyncio.get_running_loop()
+        while len(self.guests) + len(self._arriving) >= self.num_places:
+            _full.warning(
+                "all %d connections that the limit of open files allows are taken", self.num_places
+            )
+            self._make_room(loop.time())
+            await asyncio.sleep(_PAUSE)
+        task = asyncio.create_task(self._welcome(client, make))
+        self._arriving[task] = loop.time()
+        task.add_done_callback(lambda _: self._arriving.pop(task, None))
+
+    async def _welcome(
+        self, client: socket.socket, make: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        patience = HANDSHAKE if self._context else None
+        with contextlib.suppress(OSError, TimeoutError, asyncio.TimeoutError):
+            _, guest = await loop.connect_accepted_socket(
+                make, client, ssl=self._context, ssl_handshake_timeout=patience
+            )
+            self._strangers[guest] = loop.time()  # type: ignore[index]
+
+    def _make_room(self, now: float) -> None:
+        arriving = next(iter(self._arriving), None)
+        if arriving is not None and now - self._arriving[arriving] > STAY:
+            arriving.cancel()
+            return
+        for guest, since in list(self._strangers.items()):
+            if guest.is_stranger:
+                if now - since > STAY:
+                    self._cut(guest)
+                    return
+                break
+            del self._strangers[guest]
+        idle = {guest: at for guest in self.guests if (at := guest.idle_since) is not None}
+        oldest = min(idle, key=idle.__getitem__, default=None)
+        if oldest is not None and now - idle[oldest] > STAY:
+            self._cut(oldest)
+
+    def _cut(self, guest: G) -> None:
+        self._strangers.pop(guest, None)
+        guest.abort()
