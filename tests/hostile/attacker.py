@@ -158,10 +158,16 @@ class Held:
     """Connections that are opened again, at most a second later, when the manager closes them."""
 
     def __init__(
-        self, number: int, dial: Callable[[], socket.socket], text: bytes = b"", at_once: int = 0
+        self,
+        number: int,
+        dial: Callable[[], socket.socket],
+        text: bytes = b"",
+        at_once: int = 0,
+        reads: bool = True,
     ) -> None:
         self._number = number
         self._dial = dial
+        self._reads = reads
         self._text, self._at_once = text, at_once
         """What is written again and again, and how many bytes of it at a time."""
         self._written: dict[socket.socket, int] = {}
@@ -169,9 +175,9 @@ class Held:
         self._next = 0.0
         self.seen: Counter[str] = Counter()
 
-    def refresh(self, reads: bool = True) -> None:
+    def refresh(self) -> None:
         """Notice which were closed, dial again, and write."""
-        for key, _ in self._selector.select(0) if reads else ():
+        for key, _ in self._selector.select(0) if self._reads else ():
             assert isinstance(key.fileobj, socket.socket)
             if _is_closed(key.fileobj):
                 self._drop(key.fileobj)
@@ -249,15 +255,22 @@ def slow(victim: Victim) -> Counter[str]:
         line.sendall(CLIENT_HELLO)
         return line
 
-    readers = Held(40, victim.greet, 50 * status, 50 * len(status))
-    others = [
+    groups = [
+        Held(40, victim.greet, status, len(status), reads=False),
         Held(40, victim.connect, status, 1),
         Held(40, victim.dial),
         Held(40, half_shaken),
     ]
-    refreshes = [group.refresh for group in others]
-    hold(victim, lambda: readers.refresh(reads=False), *refreshes)
-    return _ended(readers, *others)
+    hold(victim, *(group.refresh for group in groups))
+    return _ended(*groups)
+
+
+def pipelined(victim: Victim) -> Counter[str]:
+    """Calls that follow each other without waiting for a reply, and of which none is read."""
+    text = 50 * calls.encoded("status", job=JOB)
+    readers = Held(40, victim.greet, text, len(text), reads=False)
+    hold(victim, readers.refresh)
+    return _ended(readers)
 
 
 def _ended(*groups: Held) -> Counter[str]:
@@ -344,7 +357,9 @@ def stranger(victim: Victim) -> Counter[str]:
     return seen
 
 
-ATTACKS = {attack.__name__: attack for attack in (messages, slow, descriptors, http, stranger)}
+ATTACKS = (messages, slow, pipelined, descriptors, http, stranger)
+    attack.__name__: attack for attack in (messages, slow, pipelined, descriptors, http, stranger)
+}
 
 
 def main() -> None:
@@ -352,7 +367,8 @@ def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     name, victim = sys.argv[1], Victim(**json.load(sys.stdin))
-    print(json.dumps(ATTACKS[name](victim)), flush=True)
+    (attack,) = [one for one in ATTACKS if one.__name__ == name]
+    print(json.dumps(attack(victim)), flush=True)
 
 
 if __name__ == "__main__":

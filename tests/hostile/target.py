@@ -28,8 +28,8 @@ STALLED = 0.1
 """The share of an attack that may pass in rounds that are slower than that."""
 GROWTH = 1.2
 """How many times its usual memory the manager may take at most."""
-MOST_LOGGED = 64 * 1024
-"""Bytes that an attack may add to the log."""
+MOST_LOGGED = 16 * 1024
+"""Bytes that an attack may add to the log, without the lines about jobs that came of it."""
 
 START = """
 import resource
@@ -81,7 +81,7 @@ class Figures:
     lost: list[str]
     """The workers of the valid job that lost their lease."""
     logged: int
-    """Bytes that the manager logged in the meantime."""
+    """Bytes that the manager logged in the meantime, without its lines about jobs."""
     tracebacks: int
     faults: list[str]
     came_of_it: dict[str, int] = field(default_factory=dict)
@@ -210,7 +210,7 @@ class Target:
             said = attacker.stdout.read()
             assert attacker.returncode == 0, f"attack {name} must end by itself, got {said!r}"
         after = self.watch(usual / 2)
-        new = self.manager.log[logged:]
+        new = self.manager.log[logged:].splitlines()
         secured = " with TLS" if self._certificate else ""
         return Figures(
             f"{name}{secured}",
@@ -218,8 +218,8 @@ class Target:
             during,
             after,
             _lost(new),
-            len(new),
-            new.count("Traceback"),
+            sum(len(line) for line in new if '"job": ' not in line),
+            sum("Traceback" in line for line in new),
             self.job.faults(),
             json.loads(said),
         )
@@ -262,8 +262,8 @@ class Target:
         return True
 
 
-def _lost(log: str) -> list[str]:
-    lines = [json.loads(line) for line in log.splitlines() if '"lost"' in line]
+def _lost(log: list[str]) -> list[str]:
+    lines = [json.loads(line) for line in log if '"event": "lost"' in line]
     return [line["worker"] for line in lines if line.get("job") == JOB]
 
 

@@ -41,6 +41,14 @@ def test_slow_and_half_open_connections_do_not_disturb(tmp_path, scale, show):
 
 
 @either
+def test_calls_without_waiting_for_replies_do_not_disturb(tmp_path, scale, show, has_tls):
+    with target(tmp_path, has_tls) as victim:
+        figures = victim.attack("pipelined", scale.flood, scale.usual)
+    show.append(figures)
+    figures.check()
+
+
+@either
 def test_more_connections_than_open_files_do_not_disturb(tmp_path, scale, show, has_tls):
     with target(tmp_path, has_tls, files=FEW_FILES) as victim:
         figures = victim.attack("descriptors", scale.flood, scale.usual, MANY_CONNECTIONS)
