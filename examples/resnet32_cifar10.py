@@ -8,7 +8,6 @@ that was stopped continues at its position, also in the middle of an epoch.
 """
 
 import argparse
-import pickle
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from evenstep.pytorch import BalancedLoader, Balancer
+from evenstep.simulator.workloads.safe_pickle import load_pickle
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils import data
@@ -93,7 +93,8 @@ def read(path: Path, limit: int | None) -> tuple[Pictures, Pictures]:
 
 
 def read_batches(folder: Path, names: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    batches = [pickle.loads((folder / name).read_bytes(), encoding="bytes") for name in names]
+    # Python's own reader would run whatever code a downloaded file asks for.
+    batches = [load_pickle(folder / name) for name in names]
     pictures = np.concatenate([batch[b"data"] for batch in batches]).reshape(-1, 3, 32, 32)
     return pictures.transpose(0, 2, 3, 1), np.concatenate([batch[b"labels"] for batch in batches])
 

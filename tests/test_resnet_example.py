@@ -1,5 +1,6 @@
 """The ResNet example: both forms of the data, a checkpoint in mid-epoch, and going on from it."""
 
+import os
 import pickle
 import re
 import subprocess
@@ -8,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from evenstep.errors import DataFileError
+from examples.resnet32_cifar10 import read
 from tests.examples import ROOT
 
 pytestmark = [pytest.mark.example, pytest.mark.distributed, pytest.mark.timeout(300)]
@@ -73,3 +76,21 @@ def test_example_runs_balanced_on_a_few_pictures(tmp_path):
     [line] = run("--data", write_npz(tmp_path), "--limit", 40, "--epochs", 1, "--run-log", log)
     assert re.fullmatch(r"epoch 1: loss [\d.]+, accuracy [\d.]+%", line)
     assert log.read_text().count('"batch_sizes"') >= 3
+
+
+class Trap:
+    """Makes a folder when Python's own reader of pickles meets it."""
+
+    def __init__(self, folder):
+        self._folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self._folder),)
+
+
+def test_example_runs_no_code_of_a_batch(tmp_path):
+    folder = write_batches(tmp_path)
+    (folder / "data_batch_3").write_bytes(pickle.dumps({b"data": Trap(tmp_path / "trapped")}))
+    with pytest.raises(DataFileError, match=r"data_batch_3.*mkdir"):
+        read(folder, limit=None)
+    assert not (tmp_path / "trapped").exists()

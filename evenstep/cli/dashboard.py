@@ -14,16 +14,18 @@ examples:
 from __future__ import annotations
 
 import argparse
+import asyncio
 import socket
 import sys
 from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from evenstep.cli.stopping import Stop
 from evenstep.errors import InvalidSetting
-from evenstep.insight.dashboard.app import make_app
+from evenstep.insight.dashboard.app import STREAM, make_app
 from evenstep.insight.dashboard.folder import Folder
 from evenstep.insight.dashboard.managed import Managed
 from evenstep.insight.dashboard.source import Source
@@ -32,6 +34,8 @@ from evenstep.runlog.follower import ManagerFollower
 from evenstep.runlog.manager_stream import ManagerStream
 
 DEFAULT_PORT = 7413
+MAX_CONNECTIONS = 128
+"""Connections at once, more than there may be followers."""
 _BACKLOG = 128
 
 
@@ -111,15 +115,45 @@ def _source(args: argparse.Namespace) -> Source:
 def _config(app: Starlette, args: argparse.Namespace) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        log_level="warning",
+        http=_Protocol,
+        # A stranger causes warnings: one per request that is none.
+        log_level="error",
         lifespan="on",
         server_header=False,
         ssl_certfile=args.tls_cert,
         ssl_keyfile=args.tls_key,
         timeout_graceful_shutdown=3,
         h11_max_incomplete_event_size=16 * 1024,
-        limit_concurrency=200,
+        backlog=_BACKLOG,
     )
+
+
+class _Protocol(H11Protocol):
+    """Takes the place of another connection if there are too many.
+
+    That is the oldest without a request, or else the oldest that is no stream: nobody keeps others
+    out by holding connections.
+    """
+
+    connections: set[_Protocol]  # type: ignore[assignment]
+    since = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        if len(self.connections) >= MAX_CONNECTIONS:
+            others = [one for one in self.connections if not one.is_stream]
+            other = min(others, key=lambda one: (one.is_answering, one.since))
+            self.connections.discard(other)
+            other.transport.abort()
+        self.since = self.loop.time()
+        super().connection_made(transport)
+
+    @property
+    def is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    @property
+    def is_stream(self) -> bool:
+        return self.is_answering and self.scope["path"] == STREAM
 
 
 def _listen(host: str, port: int) -> socket.socket:

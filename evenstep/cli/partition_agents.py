@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from evenstep.cli.arguments import count, positive, whole
 from evenstep.cli.partition_view import print_migration
-from evenstep.errors import InvalidSetting
+from evenstep.errors import InvalidSetting, ManagerUnreachable
 from evenstep.partitions.agents.process_limits import terminate_at_eof
 from evenstep.partitions.agents.settings import (
     BANDWIDTH,
@@ -133,7 +133,11 @@ def migrate_between_agents(args: argparse.Namespace) -> int:
     sizes = parse_batch_sizes(args.batch_sizes, len(agents))
     options = _options(args, MigrationSettings, agents=agents, batch_sizes=sizes)
     settings = MigrationSettings(**options)
-    result = migrate(settings, _show_progress)
+    try:
+        result = migrate(settings, _show_progress)
+    except ManagerUnreachable as error:
+        print(f"evenstep partition: {error}; gave up: run it again", file=sys.stderr)
+        return 1
     print_migration(result.tasks, result.sizes, args.dry_run, args.json)
     return 0 if result.succeeded else 1
 

@@ -6,12 +6,14 @@ their folder to one process, and is released when that process ends.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
 import os
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +28,8 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays atomically: after a crash there is the old file or the new one."""
     content = io.BytesIO()
     np.savez(content, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
-    replace_file(path, content.getvalue())
+    with replacing(path) as file:
+        file.write(content.getbuffer())
 
 
 def parse_archive(content: bytes, what: str, version: int, parts: Sequence[str]) -> Arrays:
@@ -61,17 +64,36 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
     return digest.hexdigest()
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file atomically: after a crash there is the old one or the new one."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a file that takes the place of another at the end of the block.
+
+    After a crash or a power failure there is the old file or the new one, whole; after the block,
+    the new one. If the block fails, the old one stays.
+    """
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
         with scratch.open("xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable: a file that was renamed, made or deleted."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot sync folders.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
 
 
 def lock_folder(folder: Path) -> IO[str] | None:

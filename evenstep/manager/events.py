@@ -26,6 +26,7 @@ INTERVAL = 0.25
 """Least number of seconds between two `iteration` events of a job."""
 INTERVAL_PER_WORKER = 0.0005
 """The same per worker, for large jobs."""
+MAX_FOLLOWERS = 64
 
 
 @dataclass(eq=False)
@@ -83,6 +84,17 @@ class EventStream:
         self._last_sent: dict[str, float] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self.num_followers = 0
+
+    def admit(self) -> bool:
+        """Count another follower, unless there are `MAX_FOLLOWERS`; then return False."""
+        if self.num_followers >= MAX_FOLLOWERS:
+            return False
+        self.num_followers += 1
+        return True
+
+    def dismiss(self) -> None:
+        """Count a follower less: one that was admitted is gone."""
+        self.num_followers -= 1
 
     @property
     def newest(self) -> int:

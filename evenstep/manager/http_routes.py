@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
 from evenstep.manager.access import bearer, is_token, names_this_machine
-from evenstep.manager.events import EventStream, encode
+from evenstep.manager.events import MAX_FOLLOWERS, EventStream, encode
 from evenstep.manager.http_server import HttpAnswer, Request, plain
 from evenstep.manager.metrics import Snapshot, render
 
@@ -80,17 +80,20 @@ class HttpRoutes:
         return HttpAnswer(200, text, kind)
 
     async def _events(self, request: Request) -> HttpAnswer:
-        if self._stream.num_followers >= MAX_FOLLOWERS:
-            return plain(503, f"{MAX_FOLLOWERS} follow already", ("Retry-After", "10"))
         last = request.headers.get("last-event-id")
         if last is not None and not (last.isascii() and last.isdecimal() and len(last) < 20):
             return plain(400, "Last-Event-ID must be the number of an event")
         job = parse_qs(urlsplit(request.target).query).get("job", [None])[0]
-        stream = follow(self._stream, None if last is None else int(last), job)
-        return HttpAnswer(200, content_type="text/event-stream; charset=utf-8", stream=stream)
+        if not self._stream.admit():
+            return plain(503, f"{MAX_FOLLOWERS} follow already", ("Retry-After", "10"))
+        return HttpAnswer(
+            200,
+            content_type="text/event-stream; charset=utf-8",
+            stream=follow(self._stream, None if last is None else int(last), job),
+            release=self._stream.dismiss,
+        )
 
 
-MAX_FOLLOWERS = 64
 HEARTBEAT = 15.0
 """Seconds without events after which a comment is sent, so that a dead connection is noticed."""
 AT_ONCE = 64 * 1024
@@ -104,26 +107,22 @@ async def follow(
 
     If `last` is None, only new ones; if `job` is None, those of all jobs.
     """
-    events.num_followers += 1
-    try:
-        position = events.newest if last is None else last
-        if position > events.newest:
-            # The number is from an earlier manager, whose clock was ahead.
+    position = events.newest if last is None else last
+    if position > events.newest:
+        # The number is from an earlier manager, whose clock was ahead.
+        position = events.oldest - 1
+    yield b": the events of an evenstep manager\n\n"
+    while True:
+        if not await events.newer(position, HEARTBEAT):
+            yield b": nothing new\n\n"
+            continue
+        if position + 1 < events.oldest:
+            missed = {"event": "missed", "first": position + 1, "last": events.oldest - 1}
             position = events.oldest - 1
-        yield b": the events of an evenstep manager\n\n"
-        while True:
-            if not await events.newer(position, HEARTBEAT):
-                yield b": nothing new\n\n"
-                continue
-            if position + 1 < events.oldest:
-                missed = {"event": "missed", "first": position + 1, "last": events.oldest - 1}
-                position = events.oldest - 1
-                yield encode("missed", missed, position)
-            text, position = _some(events, position, job)
-            if text:
-                yield text
-    finally:
-        events.num_followers -= 1
+            yield encode("missed", missed, position)
+        text, position = _some(events, position, job)
+        if text:
+            yield text
 
 
 def _some(events: EventStream, position: int, job: str | None) -> tuple[bytes, int]:

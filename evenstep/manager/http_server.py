@@ -2,28 +2,40 @@
 
 One request per connection, GET or HEAD. The request must arrive, and the client must read its
 answer, within `PATIENCE`, or the connection is closed. The event stream is an answer without end.
+
+A new connection always gets a place: if all are taken, another connection is cut, first one that
+has its answer, then one whose request (or TLS handshake) is unfinished, oldest first. So nobody
+keeps a liveness probe out by holding connections. Connections are counted as they are accepted,
+before the handshake; asyncio's own servers would show them only after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import logging
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 import h11
 
-MAX_CONNECTIONS = 128
+from evenstep.manager.listening import listening
+from evenstep.manager.log_format import Seldom
+
+MAX_CONNECTIONS = 64
+"""Connections at once, streams excluded: their pages have limits of their own."""
 MAX_HEAD = 8 * 1024
 """Bytes of a request, which has no body."""
 PATIENCE = 10.0
 _LINGER = 1.0
 
 _log = logging.getLogger(__name__)
+_cut = Seldom(_log)
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,8 @@ class HttpAnswer:
     content_type: str = "text/plain; charset=utf-8"
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncGenerator[bytes, None] | None = None
+    release: Callable[[], None] = lambda: None
+    """Called once when the answer is over, whether it was sent, in part, or not at all."""
 
 
 def plain(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
@@ -52,12 +66,31 @@ def plain(status: int, text: str, *headers: tuple[str, str]) -> HttpAnswer:
     return HttpAnswer(status, f"{text}\n".encode(), headers=headers)
 
 
+class _Stage(enum.IntEnum):
+    """What a connection waits for; lower ones are cut first when a new one needs a place."""
+
+    CLOSING = 0
+    """The client has its answer."""
+    ARRIVING = 1
+    """The request, or the TLS handshake before it, is unfinished."""
+    ANSWERING = 2
+
+
+@dataclass(eq=False)
+class _Connection:
+    socket: socket.socket
+    stage: _Stage = _Stage.ARRIVING
+    task: asyncio.Task[None] = field(init=False)
+
+
 class HttpPort:
     """Listens, and answers each request with the result of `respond`."""
 
     def __init__(self, respond: Callable[[Request], Awaitable[HttpAnswer]]) -> None:
         self._respond = respond
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: set[_Connection] = set()
+        self._places: dict[_Connection, None] = {}
+        """The open connections without those that follow a stream, oldest first."""
 
     @property
     def num_connections(self) -> int:
@@ -68,59 +101,76 @@ class HttpPort:
         self, host: str, port: int, context: ssl.SSLContext | None
     ) -> AsyncIterator[list[str]]:
         """Listen while the block runs; yields the URLs."""
-        server = await asyncio.start_server(
-            self._accept,
-            host,
-            port,
-            limit=MAX_HEAD,
-            ssl=context,
-            ssl_handshake_timeout=PATIENCE if context else None,
-        )
-        try:
-            names = [one.getsockname() for one in server.sockets]
-            yield [url(name[0], name[1], context is not None) for name in names]
-        finally:
-            server.close()
-            for task in list(self._open):
-                task.cancel()
-            await asyncio.gather(*self._open, return_exceptions=True)
+        async with listening(host, port, lambda client: self._admit(client, context)) as sockets:
+            names = [one.getsockname() for one in sockets]
+            try:
+                yield [url(name[0], name[1], context is not None) for name in names]
+            finally:
+                tasks = [one.task for one in self._open]
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._open) >= MAX_CONNECTIONS:
-            writer.transport.abort()
-            return
-        self._open.add(task)
-        try:
-            await self._handle(reader, writer)
-        except (OSError, TimeoutError, asyncio.TimeoutError, asyncio.CancelledError):
-            # The client is gone or too slow, or the manager stops: nobody would read an error.
-            pass
-        finally:
-            self._open.discard(task)
-            writer.transport.abort()
+    async def _admit(self, client: socket.socket, context: ssl.SSLContext | None) -> None:
+        """Give a connection a place, if necessary that of another one."""
+        if len(self._places) >= MAX_CONNECTIONS:
+            other = min(self._places, key=lambda one: one.stage)
+            del self._places[other]
+            other.task.cancel()
+            _cut.warning(
+                "the HTTP port has %d connections: cut the oldest, %s",
+                MAX_CONNECTIONS,
+                other.stage.name.lower(),
+            )
+        connection = _Connection(client)
+        self._open.add(connection)
+        self._places[connection] = None
+        connection.task = asyncio.create_task(self._serve(connection, context))
+        connection.task.add_done_callback(lambda _: self._forget(connection))
 
-    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+    def _forget(self, connection: _Connection) -> None:
+        self._open.discard(connection)
+        self._places.pop(connection, None)
+        connection.socket.close()
+
+    async def _serve(self, connection: _Connection, context: ssl.SSLContext | None) -> None:
+        # The client is gone or too slow, or was cut, or the manager stops: nobody would read an
+        # error.
+        with contextlib.suppress(OSError, TimeoutError, asyncio.TimeoutError):
+            reader, writer = await _open_streams(connection.socket, context)
+            try:
+                await self._handle(connection, reader, writer)
+            finally:
+                writer.transport.abort()
+
+    async def _handle(
+        self, connection: _Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
         # `drain` must wait until the client has received everything; with 0, it never ends for TLS.
         writer.transport.set_write_buffer_limits(high=1, low=0)
         is_head = False
         try:
-            request = await asyncio.wait_for(_receive(connection, reader), PATIENCE)
+            request = await asyncio.wait_for(_receive(protocol, reader), PATIENCE)
         except h11.RemoteProtocolError as error:
             answer = plain(error.error_status_hint, HTTPStatus(error.error_status_hint).phrase)
         else:
             if request is None:
                 return
+            connection.stage = _Stage.ANSWERING
             is_head = request.method == "HEAD"
             answer = await self._answer(request)
-        sending = _send(connection, writer, answer, is_head)
-        if answer.stream is None or is_head:
+        try:
+            sending = _send(protocol, writer, answer, is_head)
+            if answer.stream is not None and not is_head:
+                self._places.pop(connection, None)
+                await _send_while_connected(reader, sending)
+                return
             await sending
-            await _close(reader, writer)
-        else:
-            await _send_while_connected(reader, sending)
+        finally:
+            answer.release()
+        connection.stage = _Stage.CLOSING
+        await _close(reader, writer)
 
     async def _answer(self, request: Request) -> HttpAnswer:
         try:
@@ -128,6 +178,19 @@ class HttpPort:
         except Exception:
             _log.exception("an answer to %s failed", request.target[:100])
             return plain(500, "the manager failed; its log says why")
+
+
+async def _open_streams(
+    client: socket.socket, context: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return the streams of an accepted connection, after its TLS handshake if there is one."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=MAX_HEAD)
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, client, ssl=context, ssl_handshake_timeout=PATIENCE if context else None
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 async def _receive(connection: h11.Connection, reader: asyncio.StreamReader) -> Request | None:

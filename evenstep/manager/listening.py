@@ -18,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 from evenstep.manager.log_format import Seldom
 
 BACKLOG = 256
-"""Connections that wait in the kernel: where it is full, a client tries again after a second."""
+"""Connections that wait in the kernel; where it is full, a client tries again after a second."""
 HANDSHAKE = 5.0
 """Seconds that a TLS handshake may take."""
 STAY = 0.5

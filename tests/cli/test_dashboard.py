@@ -1,12 +1,15 @@
 """``evenstep dashboard``: where it listens, what it refuses, and how it ends."""
 
+import contextlib
 import re
 import signal
 import socket
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -78,16 +81,7 @@ def test_port_in_use_says_how_to_choose_another(capsys, log):
 def test_it_serves_until_it_is_told_to_stop(log, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", "--viewer-token-file", str(token)]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "evenstep", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().removeprefix("evenstep dashboard: ").strip()
+    with serving(log, "--viewer-token-file", token) as (url, process):
         with urllib.request.urlopen(url, timeout=20) as answer:
             assert b"<title>Evenstep</title>" in answer.read()
         with pytest.raises(urllib.error.HTTPError) as refused:
@@ -103,7 +97,55 @@ def test_it_serves_until_it_is_told_to_stop(log, tmp_path):
             stream.read()
         out, err = process.communicate(timeout=20)
         assert (process.returncode, out, err) == (0, "", "")
+
+
+@contextlib.contextmanager
+def serving(log, *options):
+    """Run a dashboard; yields its URL and its process."""
+    words = ["dashboard", str(log), "--listen", "127.0.0.1:0", *map(str, options)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evenstep", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield process.stdout.readline().removeprefix("evenstep dashboard: ").strip(), process
     finally:
         if process.poll() is None:
             process.kill()
             process.communicate()
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        b"GET / HTTP/1.1\r\nHost:",
+        b"GET /assets/main.js HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    ],
+    ids=["unfinished", "answered"],
+)
+def test_page_is_served_and_a_stream_goes_on_however_many_connections_are_held(log, request_text):
+    with serving(log) as (url, process), contextlib.ExitStack() as stack:
+
+        def get(target):
+            return stack.enter_context(urllib.request.urlopen(url + target, timeout=20))
+
+        stream = get("/api/stream")
+        assert stream.readline().startswith(b": ")
+        where = urllib.parse.urlsplit(url)
+        for _ in range(300):
+            held = socket.create_connection((where.hostname, where.port), 20)
+            stack.enter_context(held)
+            with contextlib.suppress(ConnectionError):
+                held.sendall(request_text)
+        for _ in range(5):
+            assert b"<title>Evenstep</title>" in get("/").read()
+        # What comes every few seconds arrives after the others were cut, as the stream was not.
+        while not stream.readline().startswith(b": nothing new"):
+            pass
+        assert len(list(Path(f"/proc/{process.pid}/fd").iterdir())) < 200
+        process.send_signal(signal.SIGTERM)
+        stream.read()
+        assert process.communicate(timeout=20)[1] == ""

@@ -5,6 +5,8 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
+import signal
 import socket
 import urllib.parse
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from evenstep.core import Report
 from evenstep.manager import events as events_module
 from evenstep.manager import http_server
-from evenstep.manager.events import EventStream
+from evenstep.manager.events import MAX_FOLLOWERS, EventStream
 from evenstep.manager.http_routes import HttpRoutes, follow
 from evenstep.manager.http_server import HttpPort
 from evenstep.manager.job import Job
@@ -201,6 +203,70 @@ def test_follower_that_never_reads_is_cut_off_and_others_are_served(monkeypatch)
     pages.close()
 
 
+def test_followers_that_come_at_once_are_limited_and_keep_no_request_out(tmp_path):
+    request = b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with running(log=tmp_path / "log") as manager, contextlib.ExitStack() as stack:
+        where = urllib.parse.urlsplit(manager.url)
+        address = where.hostname, where.port
+        clients = [socket.create_connection(address, PATIENCE) for _ in range(60)]
+        # All requests arrive together, so that all are checked before any stream begins.
+        os.kill(manager.process.pid, signal.SIGSTOP)
+        clients += [socket.create_connection(address, PATIENCE) for _ in range(50)]
+        for client in clients:
+            stack.enter_context(client).sendall(request)
+        os.kill(manager.process.pid, signal.SIGCONT)
+        statuses = [int(client.recv(12).split()[1]) for client in clients]
+        assert sorted(statuses) == [200] * MAX_FOLLOWERS + [503] * (110 - MAX_FOLLOWERS)
+        assert num_followers(manager) == MAX_FOLLOWERS
+        stack.close()
+        until(lambda: num_followers(manager) == 0, "the end of all followers")
+        with following(manager):
+            assert num_followers(manager) == 1
+
+
+def num_followers(manager):
+    return figures(manager.get("/metrics")[1])[("evenstep_event_followers",)]
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_place_of_a_follower_is_given_back_once_if_its_stream_never_begins(method):
+    events = EventStream()
+    pages = HttpRoutes(lambda: pytest.fail("no metrics"), lambda: None, events)
+    clients: list[asyncio.StreamWriter] = []
+    most = 0
+
+    async def respond(request):
+        nonlocal most
+        answer = await pages.respond(request)
+        most = max(most, events.num_followers)
+        if method == "GET":
+            # All clients are gone before the first byte is sent.
+            while clients:
+                clients.pop().transport.abort()
+            await asyncio.sleep(0.1)
+        return answer
+
+    async def scenario():
+        port = HttpPort(respond)
+        async with port.listening("127.0.0.1", 0, None) as (url,):
+            where = urllib.parse.urlsplit(url)
+            for _ in range(20):
+                reader, writer = await asyncio.open_connection(where.hostname, where.port)
+                writer.write(f"{method} /events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                clients.append(writer)
+                if method == "HEAD":
+                    assert (await reader.read()).startswith(b"HTTP/1.1 200")
+                    writer.close()
+                    await writer.wait_closed()
+            while port.num_connections:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
+    assert most >= 1
+    assert events.num_followers == 0
+    pages.close()
+
+
 def test_slow_follower_gets_a_missed_event(monkeypatch):
     monkeypatch.setattr(events_module, "MAX_EVENTS", 3)
     events = EventStream(clock=lambda: 0.002)
@@ -219,7 +285,6 @@ def test_slow_follower_gets_a_missed_event(monkeypatch):
     assert [line for line in rest.split(b"\n") if line.startswith(b"id")] == [
         b"id: 4", b"id: 5", b"id: 6",
     ]  # fmt: skip
-    assert events.num_followers == 0
 
 
 def test_number_from_a_clock_that_was_ahead_replays_what_is_kept():

@@ -1,5 +1,6 @@
 """The HTTP port: access to its pages, and clients that misbehave."""
 
+import asyncio
 import contextlib
 import random
 import re
@@ -87,7 +88,7 @@ def test_silent_connections_are_cut_off_and_their_number_is_limited(tmp_path):
     with running(log=tmp_path / "log", code=code) as manager:
         where = urllib.parse.urlsplit(manager.url)
         silent = [socket.create_connection((where.hostname, where.port)) for _ in range(4)]
-        # The connection above the limit is closed at once, the others after their time.
+        # The fourth takes the place of the first; the others are closed after their time.
         ends = []
         for one in silent:
             one.settimeout(PATIENCE)
@@ -95,6 +96,76 @@ def test_silent_connections_are_cut_off_and_their_number_is_limited(tmp_path):
             one.close()
         assert ends == [b""] * 4
         until(lambda: manager.get("/healthz")[0] == 200, "room for another connection")
+
+
+GET = b"GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextlib.contextmanager
+def many(url, number, request):
+    """Keep connections open that send the beginning of a request."""
+    where = urllib.parse.urlsplit(url)
+    with contextlib.ExitStack() as stack:
+        for _ in range(number):
+            client = socket.create_connection((where.hostname, where.port), PATIENCE)
+            stack.enter_context(client)
+            with contextlib.suppress(ConnectionError):
+                client.sendall(request)
+        yield
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [b"", GET[:20], GET % b"/livez", GET % b"/metrics"],
+    ids=["silent", "unfinished", "answered and open", "answered at length and open"],
+)
+def test_liveness_is_answered_however_many_connections_are_held(tmp_path, request_text):
+    with running(log=tmp_path / "log") as manager, many(manager.url, 200, request_text):
+        assert [manager.get("/livez") for _ in range(5)] == [(200, "ok\n")] * 5
+        assert len(re.findall("the HTTP port has 64 connections: cut", manager.log)) == 1
+        manager.stop()
+        assert "Traceback" not in manager.log
+
+
+@pytest.mark.parametrize("hello", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "unfinished"])
+def test_liveness_is_answered_however_many_handshakes_are_unfinished(tmp_path, hello):
+    certificate, key = make_certificate(tmp_path)
+    context = ssl.create_default_context(cafile=certificate)
+    context.check_hostname = False
+    options = ("--tls-cert", certificate, "--tls-key", key)
+    with running(*options, log=tmp_path / "log") as manager, many(manager.url, 200, hello):
+        answers = [talk(manager.url, GET % b"/livez", context) for _ in range(5)]
+        assert [status_of(answer) for answer in answers] == [200] * 5
+        # Unfinished handshakes have places, so that their number has a limit.
+        assert "the HTTP port has 64 connections: cut" in manager.log
+        manager.stop()
+        assert "Traceback" not in manager.log
+
+
+def test_request_that_is_being_answered_is_not_cut_for_unfinished_ones():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def respond(request):
+        begun.set()
+        await go_on.wait()
+        return http_server.plain(200, "late")
+
+    async def scenario():
+        port = http_server.HttpPort(respond)
+        async with port.listening("127.0.0.1", 0, None) as (url,):
+            answer = asyncio.create_task(asyncio.to_thread(talk, url, GET % b"/slow"))
+            await begun.wait()
+            unfinished = many(url, 200, GET[:20])
+            await asyncio.to_thread(unfinished.__enter__)
+            # The last one must have been accepted before the answer is.
+            await asyncio.to_thread(talk, url, b"nonsense\r\n\r\n")
+            assert port.num_connections <= http_server.MAX_CONNECTIONS + 1
+            go_on.set()
+            assert (await answer).endswith("late\n")
+            unfinished.__exit__(None, None, None)
+        assert port.num_connections == 0
+
+    asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
 
 
 def test_token_is_needed_for_all_but_health(tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from evenstep.manager import listening
 from evenstep.manager.listening import Door
+from evenstep.manager.log_format import Seldom
 from tests.manager.test_access import make_certificate
 
 
@@ -51,8 +52,10 @@ async def door_of(places, context=None):
     door: Door[Guest] = Door(places, context)
     async with door.open("127.0.0.1", 0, lambda: Guest(door.guests)) as sockets:
         yield door, sockets[0].getsockname()
-    for end in (*door.guests, *(writer.transport for writer in WRITERS)):
-        end.abort()
+    for guest in list(door.guests):
+        guest.abort()
+    for writer in WRITERS:
+        writer.transport.abort()
     WRITERS.clear()
     await asyncio.sleep(0.05)
 
@@ -172,7 +175,7 @@ def test_failures_to_accept_are_logged_once_and_end_with_their_cause(monkeypatch
             assert not failures
 
     monkeypatch.setattr(listening, "_RETRY", 0.001)
-    monkeypatch.setattr(listening, "_failed", listening.Seldom(listening._log))
+    monkeypatch.setattr(listening, "_failed", Seldom(listening._log))
     asyncio.run(run())
     assert [
         record.getMessage() for record in caplog.records if record.name == listening._log.name

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 
-from evenstep.manager.log_format import JsonLines, log_notification
+from evenstep.manager.log_format import JsonLines, Seldom, log_notification
 from evenstep.manager.notifications import Notification
 from tests.manager.managers import boundary, running
 from tests.manager.test_access import TOKEN
@@ -64,3 +64,17 @@ def test_errors_are_one_json_line_too():
         "saving\nfailed",
     )
     assert logged["error"].endswith("ValueError: what was wrong")
+
+
+def test_seldom_logs_once_a_minute_and_says_how_many_were_left_out(caplog):
+    now = 0.0
+    seldom = Seldom(logging.getLogger("seldom"), 60.0, clock=lambda: now)
+    for now in (0.0, 1.0, 59.9, 60.0, 119.0, 300.0, 400.0):  # noqa: B007
+        seldom.warning("cut %s of %d %%", "one", 7)
+    first = "cut one of 7 %"
+    assert [record.getMessage() for record in caplog.records] == [
+        first,
+        f"{first} (and 2 more times since the last such line)",
+        f"{first} (and 1 more times since the last such line)",
+        first,
+    ]

@@ -398,7 +398,7 @@ def test_jobs_are_made_off_the_thread_that_serves_and_in_the_order_of_a_connecti
     waiting = []
     jobs = Jobs(background=lambda *work: waiting.append(work))
     service = Service(jobs, lambda: 0.0)
-    replies = []
+    replies: list[bytes] = []
     peer = ClientConnection(replies.append, close=lambda: None)
 
     def call(name, **arguments):

@@ -22,6 +22,7 @@ from evenstep.insight.dashboard.stream import TICK, stream
 from evenstep.manager.access import bearer, is_token, names_this_machine
 
 MOST_FOLLOWERS = 32
+STREAM = "/api/stream"
 
 _PAUSE = 0.001
 """Seconds between two pieces of a log, in which pages are served."""
@@ -63,7 +64,7 @@ def make_app(
         await asyncio.gather(reading, return_exceptions=True)
 
     return Starlette(
-        routes=[Route("/", show), Route("/assets/{name}", show), Route("/api/stream", follow)],
+        routes=[Route("/", show), Route("/assets/{name}", show), Route(STREAM, follow)],
         middleware=[Middleware(Guard, token=token, local=local)],
         lifespan=lifespan,
     )

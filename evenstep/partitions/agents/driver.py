@@ -7,16 +7,19 @@ theirs. If it dies, the next one continues (`finish`).
 
 from __future__ import annotations
 
+import logging
+import ssl
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from numpy.typing import ArrayLike
 
-from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
+from evenstep.errors import InvalidSetting, MalformedMessage, ManagerUnreachable, Refused
 from evenstep.partitions.agents.remote_agent import RemoteAgent, signature_of
 from evenstep.partitions.agents.settings import PATIENCE
 from evenstep.partitions.agents.thrift_messages import MAX_SAMPLES
@@ -42,6 +45,16 @@ CHUNK_BYTES = 2**20
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 _SHORTEST_SILENCE, _LONGEST_SILENCE = 1.0, 10.0
+_SECOND_ATTEMPT = 0.5
+"""Seconds until an agent that did not answer is asked again; each further attempt takes twice as
+long, up to `_LONGEST_SILENCE`."""
+
+_FOR_GOOD = (MalformedMessage, ssl.SSLCertVerificationError)
+"""Reasons that no further attempt changes: the port of another program, a wrong certificate."""
+
+Answer = TypeVar("Answer")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,7 @@ class Migration:
         self._every = tuple(agents)
         self._patience, self._on_progress = patience, on_progress
         self._pool = ThreadPoolExecutor(min(32, max(1, len(agents))), "evenstep-visit")
+        self._closed = threading.Event()
         self._names: list[str] = []
         self._agents: dict[str, RemoteAgent] = {}
         self._about: dict[str, Any] = {}
@@ -101,7 +115,7 @@ class Migration:
         """
         row_bytes = max(about.row_bytes for about in self._about.values())
         fitting = max(1, min(CHUNK_SIZE, CHUNK_BYTES // row_bytes))
-        holdings = list(self._pool.map(RemoteAgent.holding, self._agents.values()))
+        holdings = self._ask(RemoteAgent.holding)
         size = chunk_size or fitting
         return plan_hand_overs(
             holdings, batch_sizes, migration, minimum, seed, size, MAX_SAMPLES, leaving
@@ -113,22 +127,29 @@ class Migration:
         Hand-overs that are fully staged are adopted, and all others are cancelled.
         """
         require_lost(lost, self._names)
-        for name, agent in self._agents.items():
-            for one in agent.describe().hand_overs:
-                other = one.receiver if one.giver == name else one.giver
+
+        def settle(agent: RemoteAgent) -> None:
+            about = agent.describe()
+            for one in about.hand_overs:
+                other = one.receiver if one.giver == about.name else one.giver
                 if other in lost:
                     message = last_word(one.hand_over, one.phase)
-                    agent.deliver(Envelope(other, name, message))
+                    agent.deliver(Envelope(other, about.name, message))
+
+        self._ask(settle)
 
     def finish(self) -> tuple[Task, ...]:
         """Finish the hand-overs that an earlier manager began, and return their outcomes."""
-        begun = [
-            self._agents[name].begun(one.hand_over)
-            for name in self._names
-            for one in self._agents[name].describe().hand_overs
-            if one.giver == name and one.phase == "offered"
-        ]
-        return self.carry_out(begun)
+
+        def begun(agent: RemoteAgent) -> list[Task]:
+            about = agent.describe()
+            return [
+                agent.begun(one.hand_over)
+                for one in about.hand_overs
+                if one.giver == about.name and one.phase == "offered"
+            ]
+
+        return self.carry_out([one for tasks in self._ask(begun) for one in tasks])
 
     def carry_out(
         self, tasks: Sequence[Task], boundary: Callable[[], None] = lambda: None
@@ -157,9 +178,10 @@ class Migration:
 
     def compact(self) -> int:
         """Delete the rows of samples that have left, and return their bytes."""
-        return sum(self._pool.map(RemoteAgent.compact, self._agents.values()))
+        return sum(self._ask(RemoteAgent.compact))
 
     def close(self) -> None:
+        self._closed.set()
         self._pool.shutdown()
         for agent in self._every:
             agent.close()
@@ -177,7 +199,7 @@ class Migration:
 
     def _meet(self) -> None:
         """Ask each agent for its partition."""
-        found = list(self._pool.map(RemoteAgent.describe, self._every))
+        found = self._ask(RemoteAgent.describe)
         self._names = [about.name for about in found]
         self._agents = dict(zip(self._names, self._every, strict=True))
         self._about = dict(zip(self._names, found, strict=True))
@@ -185,6 +207,33 @@ class Migration:
             raise InvalidSetting(f"agents must have different partitions, got {self._names}")
         if len({about.data_set for about in found}) > 1:
             raise InvalidSetting("partitions must be of one data set, got different ones")
+
+    def _ask(self, question: Callable[[RemoteAgent], Answer]) -> list[Answer]:
+        """Ask all agents at once, and return their answers.
+
+        A question must be one that can be asked twice: an agent that does not answer is asked
+        again until the patience is over, as it may be starting again.
+        """
+        deadline = time.monotonic() + self._patience
+        asked = [self._pool.submit(self._insist, question, one, deadline) for one in self._every]
+        return [answer.result() for answer in asked]
+
+    def _insist(
+        self, question: Callable[[RemoteAgent], Answer], agent: RemoteAgent, deadline: float
+    ) -> Answer:
+        pause = _SECOND_ATTEMPT
+        while True:
+            try:
+                return question(agent)
+            except ManagerUnreachable as error:
+                left = deadline - time.monotonic()
+                if left <= 0 or isinstance(error.__cause__, _FOR_GOOD):
+                    raise
+                if pause == _SECOND_ATTEMPT:
+                    _log.warning("%s; asking again for up to %.0f s", error, left)
+                if self._closed.wait(min(pause, left)):
+                    raise
+            pause = min(2 * pause, _LONGEST_SILENCE)
 
     def _rounds(
         self,

@@ -6,22 +6,19 @@ block that no index lists yet.
 
 from __future__ import annotations
 
-import os
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from evenstep.core.archive import replacing
 from evenstep.errors import PartitionError
 from evenstep.partitions.handover.protocol import chunk_of, num_chunks
 from evenstep.partitions.handover.receiver import ReceiverRecord
 from evenstep.partitions.store.rows import Rows, intact, octets_of
 
 BLOCKS = "blocks"
-SCRATCH = ".scratch-"
-"""How the names of files begin that are still being written."""
 
 
 def block_path(folder: Path, name: str) -> Path:
@@ -40,32 +37,15 @@ def chunk_name(hand_over: str, number: int) -> str:
 
 def write_rows(path: Path, dtype: np.dtype[Any], count: int, slabs: Iterable[Rows]) -> None:
     """Write `count` rows, which come in slabs, as a .npy file that can be mapped into memory."""
-    scratch = path.with_name(f"{SCRATCH}{uuid.uuid4().hex}")
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": False,
         "shape": (count,),
     }
-    try:
-        with scratch.open("xb") as file:
-            np.lib.format.write_array_header_2_0(file, header)
-            for slab in slabs:
-                file.write(octets_of(slab))
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: a file that was renamed, made or deleted."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with replacing(path) as file:
+        np.lib.format.write_array_header_2_0(file, header)
+        for slab in slabs:
+            file.write(octets_of(slab))
 
 
 def map_block(folder: Path, name: str, dtype: np.dtype[Any], count: int) -> Rows:

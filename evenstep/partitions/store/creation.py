@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evenstep.core import Ints
+from evenstep.core.archive import sync_folder
 from evenstep.errors import InvalidSetting, PartitionError
 from evenstep.partitions.handover.protocol import check_name
 from evenstep.partitions.rules.partitioning import check_dealt
-from evenstep.partitions.store.blocks import BLOCKS, block_path, sync_folder, write_rows
+from evenstep.partitions.store.blocks import BLOCKS, block_path, write_rows
 from evenstep.partitions.store.index import FILE, DataSet, Index, write_index
 from evenstep.partitions.store.rows import Layout, Rows, seal
 

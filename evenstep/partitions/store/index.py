@@ -20,7 +20,7 @@ from evenstep.errors import EvenstepError, PartitionError
 from evenstep.partitions.handover.giver import GiverRecord
 from evenstep.partitions.handover.protocol import num_chunks
 from evenstep.partitions.handover.receiver import ReceiverRecord
-from evenstep.partitions.store.blocks import chunk_name, sync_folder
+from evenstep.partitions.store.blocks import chunk_name
 from evenstep.partitions.store.rows import Layout
 
 FORMAT = 1
@@ -131,7 +131,6 @@ def write_index(folder: Path, index: Index) -> None:
         "row": index.row,
     }
     write_archive(folder / FILE, arrays)
-    sync_folder(folder)
 
 
 def read_index(folder: Path) -> Index:

@@ -10,9 +10,9 @@ from typing import IO, Any
 import numpy as np
 
 from evenstep.core import Ints
-from evenstep.core.archive import lock_folder
+from evenstep.core.archive import lock_folder, sync_folder
 from evenstep.errors import InvalidSetting, PartitionError
-from evenstep.partitions.store.blocks import BLOCKS, block_path, map_block, sync_folder, write_rows
+from evenstep.partitions.store.blocks import BLOCKS, block_path, map_block, write_rows
 from evenstep.partitions.store.index import FILE, Index, read_index, write_index
 from evenstep.partitions.store.rows import Rows, intact
 

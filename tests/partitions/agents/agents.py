@@ -18,6 +18,7 @@ from unittest import mock
 
 from evenstep.cli.main import main
 from evenstep.manager.connection import Where
+from evenstep.partitions.agents.agent_calls import AgentCalls
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.remote_agent import RemoteAgent
 from evenstep.partitions.store import Partition, partition, verify
@@ -110,6 +111,16 @@ class Crash:
 
         mock.patch.object(partition, "write_index", write_the_index).start()
         mock.patch.object(Partition, "write_block", write_the_block).start()
+
+
+class CrashAtCall:
+    """Kills the agent when it gets a kind of call."""
+
+    def __init__(self, call: str) -> None:
+        self._call = call
+
+    def __call__(self) -> None:
+        mock.patch.object(AgentCalls, self._call, lambda *_: die_if(True)).start()
 
 
 class CrashOfManager:

@@ -9,6 +9,7 @@ from evenstep.partitions.store import Partition
 from tests.partitions.agents.agents import (
     Command,
     Crash,
+    CrashAtCall,
     CrashOfManager,
     assert_whole,
     in_background,
@@ -74,3 +75,52 @@ def test_what_a_killed_manager_began_is_finished_by_the_next(tmp_path, kind, mom
             assert list(manager.sizes.values()) == expected
         for agent in agents:
             agent.stop()
+
+
+@pytest.mark.parametrize("call", ["describe", "samples", "introduce", "compact"])
+def test_command_goes_on_when_an_agent_that_died_is_there_again(tmp_path, call):
+    folders = three_partitions(tmp_path)
+    with serving(folders) as agents:
+        victim = agents[2]
+        victim.kill()
+        victim.start(CrashAtCall(call))
+        addresses = ",".join(agent.address for agent in agents)
+        words = ["partition", "migrate", "--agents", addresses, "--batch-sizes", "10,20,30"]
+        command = Command(*words, "--compact", log=tmp_path / "log")
+        victim.wait_for_crash()
+        victim.start()
+        assert command.wait() == 0, (tmp_path / "log").read_text()
+        assert_whole(folders, NUM_SAMPLES)
+        assert sizes(folders) == [10, 20, 30]
+
+
+def test_command_finishes_an_open_migration_though_a_giver_dies_first(tmp_path):
+    folders = three_partitions(tmp_path)
+    with serving(folders) as agents:
+        addresses = ",".join(agent.address for agent in agents)
+        words = ["partition", "migrate", "--agents", addresses, "--batch-sizes", "10,20,30"]
+        killed = Command(*words, log=tmp_path / "log", prepare=CrashOfManager("Commit", "before"))
+        assert killed.wait() == -signal.SIGKILL
+        giver = agents[0]
+        giver.kill()
+        giver.start(CrashAtCall("begun"))
+        command = Command(*words, log=tmp_path / "log")
+        giver.wait_for_crash()
+        giver.start()
+        assert command.wait() == 0, (tmp_path / "log").read_text()
+        assert_whole(folders, NUM_SAMPLES)
+        assert sizes(folders) == [10, 20, 30]
+
+
+def test_command_gives_up_after_its_patience_and_says_which_agent_is_missing(tmp_path):
+    folders = three_partitions(tmp_path)
+    with serving(folders) as agents:
+        agents[1].kill()
+        addresses = ",".join(agent.address for agent in agents)
+        words = ["partition", "migrate", "--agents", addresses, "--batch-sizes", "10,20,30"]
+        command = Command(*words, "--patience", 1, log=tmp_path / "log")
+        assert command.wait() == 1
+        said = (tmp_path / "log").read_text()
+        assert said.count(f"the agent at {agents[1].address}: Connection refused") == 2
+        assert "asking again for up to 1 s" in said
+        assert_whole(folders, NUM_SAMPLES)
