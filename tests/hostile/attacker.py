@@ -358,8 +358,6 @@ def stranger(victim: Victim) -> Counter[str]:
 
 
 ATTACKS = (messages, slow, pipelined, descriptors, http, stranger)
-    attack.__name__: attack for attack in (messages, slow, pipelined, descriptors, http, stranger)
-}
 
 
 def main() -> None:
