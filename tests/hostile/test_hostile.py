@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from evenstep.manager.http_routes import MAX_FOLLOWERS
+from evenstep.manager.events import MAX_FOLLOWERS
 from tests.hostile.target import target
 from tests.manager.managers import until
 
