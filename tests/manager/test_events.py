@@ -99,10 +99,10 @@ def test_who_comes_back_gets_what_is_kept_since(manager, job):
         manager.command("create", job, "--workers", 1, "--total", 8)
         number, kind, _ = next_event()
         assert kind == "created"
-    with manager.connect(job, "a"):
-        pass
+    with manager.connect(job, "a") as client:
+        boundary([client], 0)
     with following(manager, f"/events?job={job}", **{"Last-Event-ID": str(number)}) as next_event:
-        assert [next_event()[1] for _ in range(3)] == ["joined", "begun", "left"]
+        assert [next_event()[1] for _ in range(4)] == ["joined", "begun", "plan", "left"]
     with following(manager, f"/events?job={job}", **{"Last-Event-ID": "0"}) as next_event:
         # Events of an earlier manager are reported as missed.
         assert [next_event()[1] for _ in range(2)] == ["missed", "created"]
@@ -111,11 +111,12 @@ def test_who_comes_back_gets_what_is_kept_since(manager, job):
 def test_lost_and_returning_workers_are_events(manager, job):
     with following(manager, f"/events?job={job}") as next_event:
         a = manager.connect(job, "a", workers=1, total=8, lease=60.0)
+        boundary([a], 0)
         a.close()
-        again = manager.connect(job, "a", lease=0.5)
+        again = manager.connect(job, "a", lease=0.5, iteration=1)
         again.close()
-        kinds = [next_event()[1] for _ in range(6)]
-    assert kinds == ["created", "joined", "begun", "back", "lost", "ended"]
+        kinds = [next_event()[1] for _ in range(7)]
+    assert kinds == ["created", "joined", "begun", "plan", "back", "lost", "ended"]
 
 
 def test_follower_that_is_gone_is_noticed_at_once(manager):
