@@ -12,8 +12,8 @@ from tests.hostile.target import Figures
 class Scale:
     """How much there is of everything, and for how many seconds."""
 
-    usual: float = 5.0
-    flood: float = 8.0
+    usual: float = 4.0
+    flood: float = 6.0
     messages: int = 20_000
     kills: int = 5
 
@@ -61,7 +61,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not _lines:
         return
     terminalreporter.section("the manager under attack")
-    rows = [Figures.HEAD, *_rows]
+    rows = [Figures.HEAD, *_rows] if _rows else []
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]

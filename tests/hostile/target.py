@@ -31,6 +31,9 @@ GROWTH = 1.2
 MOST_LOGGED = 16 * 1024
 """Bytes that an attack may add to the log, without the lines about jobs that came of it."""
 
+TIMEOUT = PATIENCE / 2
+"""Seconds that a worker waits for its plan before it continues with the last one."""
+
 START = """
 import resource
 # An attack that succeeds must not take the memory of the whole machine.
@@ -189,7 +192,7 @@ class Target:
             total=TOTAL,
             token=TOKEN if self._certificate else None,
             ca=self._certificate,
-            timeout=PATIENCE / 2,
+            timeout=TIMEOUT,
         )
 
     def attack(self, name: str, seconds: float, usual: float, number: int = 0) -> Figures:
@@ -290,9 +293,11 @@ def _attacker(name: str, settings: dict[str, object]) -> Iterator[subprocess.Pop
 
 
 @contextlib.contextmanager
-def target(folder: Path, has_tls: bool, files: int = 0) -> Iterator[Target]:
-    """Run a manager with state, token and TLS or without both, and its valid job."""
-    options: list[object] = ["--state", folder / "state", "--log-format", "json"]
+def target(folder: Path, has_tls: bool, files: int = 0, has_state: bool = True) -> Iterator[Target]:
+    """Run a manager, with token and TLS or without both, and its valid job."""
+    options: list[object] = ["--log-format", "json"]
+    if has_state:
+        options += ["--state", folder / "state"]
     certificate = None
     if has_tls:
         (folder / "token").write_text(TOKEN)
