@@ -16,9 +16,9 @@ from thriftpy2.thrift import TMessageType
 from evenstep.core import Report
 from evenstep.manager import wire
 from evenstep.manager.connection import ServiceConnection, Where
-from evenstep.manager.idl import types
 from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.messages import from_report, from_settings
+from evenstep.manager.wire import types
 from reproduction.experiment import Skipped
 from reproduction.synthetic_workers import SAMPLES, USAGE, draw_speeds, draw_times
 

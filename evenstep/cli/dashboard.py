@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     manager = parser.add_argument_group("the jobs of a manager")
     manager.add_argument("--manager", metavar="HOST:PORT", help="the address of the manager")
-    manager.add_argument("--token-file", metavar="FILE", help="the token of the manager")
+    manager.add_argument(
+        "--token-file", metavar="FILE", help="the token of the manager, or of the job to show"
+    )
     manager.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
     listening = parser.add_argument_group("listening")
     listening.add_argument(
@@ -108,8 +110,8 @@ def _source(args: argparse.Namespace) -> Source:
     context = access.client_context(args.tls_ca) if args.tls_ca else None
     if token and context is None and not access.is_loopback(host):
         raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
-    follower = ManagerFollower(ManagerStream((host, port), token, context))
-    return Managed(follower, f"manager {_in_url(host)}:{port}")
+    stream = ManagerStream((host, port), token, context, access.job_of(token or ""))
+    return Managed(ManagerFollower(stream), f"manager {_in_url(host)}:{port}")
 
 
 def _config(app: Starlette, args: argparse.Namespace) -> uvicorn.Config:

@@ -1,7 +1,7 @@
 """Run the manager: a service that turns the reports of many jobs' workers into batch sizes.
 
-Without an action it listens until it is stopped. `create` makes a job on a running manager, and
-`status` shows its jobs.
+Without an action it listens until it is stopped. `create` makes a job on a running manager,
+`status` shows its jobs, and `token` prints a token that is for one job alone.
 
 examples:
   evenstep manager
@@ -9,6 +9,7 @@ examples:
       --token-file token --tls-cert cert.pem --tls-key key.pem
   evenstep manager create resnet --workers 8 --total 1024
   evenstep manager status resnet --json
+  evenstep manager token resnet --token-file token > resnet.token
 """
 
 from __future__ import annotations
@@ -30,8 +31,10 @@ from evenstep.manager.access import (
     DEFAULT_HTTP_PORT,
     check_exposure,
     client_context,
+    job_token,
     listening_context,
     parse_address,
+    read_own_token,
     read_token,
 )
 from evenstep.manager.connection import ServiceConnection, Where
@@ -49,6 +52,7 @@ _UNUSED = {
     None: (*_CREATING, "manager", "tls_ca", "json"),
     "create": (*_LISTENING, "json"),
     "status": (*_LISTENING, *_CREATING),
+    "token": (*_LISTENING, *_CREATING, "manager", "tls_ca", "json"),
 }
 """The options that do not go with an action."""
 
@@ -56,8 +60,10 @@ _log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", nargs="?", choices=["create", "status"], help="default: listen")
-    parser.add_argument("job", nargs="?", metavar="JOB", help="for create, and for status")
+    parser.add_argument(
+        "action", nargs="?", choices=["create", "status", "token"], help="default: listen"
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help="for create, status and token")
     run_it = parser.add_argument_group("listening")
     run_it.add_argument(
         "--listen", metavar="HOST:PORT", help=f"default: {DEFAULT_ADDRESS}; port 0: any free one"
@@ -80,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     run_it.add_argument(
         "--insecure", action="store_true", help="allow other addresses without token and TLS"
     )
-    ask = parser.add_argument_group("create and status (these take --token-file too)")
+    ask = parser.add_argument_group("create, status and token (these take --token-file too)")
     ask.add_argument(
         "--manager", metavar="HOST:PORT", help=f"its address; default: {DEFAULT_ADDRESS}"
     )
@@ -108,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    actions = {None: _listen, "create": _create, "status": _status}
+    actions = {None: _listen, "create": _create, "status": _status, "token": _token}
     for name in _UNUSED[args.action]:
         if getattr(args, name) not in (None, False):
             option, action = f"--{name.replace('_', '-')}", args.action or "listening"
@@ -147,7 +153,7 @@ def _options(args: argparse.Namespace) -> ManagerOptions:
         must_have_http=args.http is not None,
         state=args.state,
         logs=args.logs,
-        token=read_token(args.token_file) if args.token_file else None,
+        token=read_own_token(args.token_file) if args.token_file else None,
         tls=listening_context(args.tls_cert, args.tls_key) if args.tls_cert else None,
     )
 
@@ -174,6 +180,13 @@ def _status(args: argparse.Namespace) -> int:
         print_json([_plain(job) for job in jobs])
         return 0
     say([line for job in jobs for line in _lines(job)] or ["no jobs"], hanging=2)
+    return 0
+
+
+def _token(args: argparse.Namespace) -> int:
+    if args.job is None or args.token_file is None:
+        raise InvalidSetting("token needs JOB and --token-file, the file of the manager's token")
+    print(job_token(read_own_token(args.token_file), check_name("job", args.job)))
     return 0
 
 

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", nargs="?", metavar="RUNLOG", help="a run log; it may not exist yet")
     parser.add_argument("--manager", metavar="HOST:PORT", help="the address of the manager")
     parser.add_argument("--job", metavar="JOB", help="of the manager; default: the first that runs")
-    parser.add_argument("--token-file", metavar="FILE", help="the token of the manager")
+    parser.add_argument("--token-file", metavar="FILE", help="the token of the manager or the job")
     parser.add_argument("--tls-ca", metavar="FILE", help="trusted certificates; turns TLS on")
     parser.add_argument(
         "--every", type=positive, default=5.0, metavar="S", help="between plain lines; 5 s"
@@ -66,11 +66,12 @@ def _watch_manager(args: argparse.Namespace) -> int:
         raise InvalidSetting(f"--tls-ca must be given, so that the token reaches {host} alone")
     token = access.read_token(args.token_file) if args.token_file else None
     tls = access.client_context(args.tls_ca) if args.tls_ca else None
-    stream = ManagerStream((host, port), token, tls, args.job)
+    job = args.job or access.job_of(token or "")
+    stream = ManagerStream((host, port), token, tls, job)
     # A manager that is unreachable at the start is an error.
     stream.connect()
     stream.start()
-    follower = JobFollower(ManagerFollower(stream), args.job)
+    follower = JobFollower(ManagerFollower(stream), job)
     try:
         with WatchView(args.every, args.json) as view:
             return _watch(follower, view, args.patience)

@@ -1,4 +1,4 @@
-"""Access to a manager: addresses, the token, and TLS."""
+"""Access to a manager: addresses, tokens, and TLS."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from evenstep.errors import EvenstepError, InvalidSetting
+from evenstep.errors import EvenstepError, InvalidSetting, Refused
 
 DEFAULT_PORT = 7411
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 DEFAULT_HTTP_PORT = 7412
 DEFAULT_HTTP_ADDRESS = f"127.0.0.1:{DEFAULT_HTTP_PORT}"
 SHORTEST_TOKEN = 16
+_JOB_TOKEN = "evenstep-job:"
 
 
 def parse_address(text: str, default_port: int = DEFAULT_PORT) -> tuple[str, int]:
@@ -107,6 +108,43 @@ def is_token(given: str, token: str | None) -> bool:
     return token is None or hmac.compare_digest(given.encode(), token.encode())
 
 
+def job_token(token: str, job: str) -> str:
+    """Return the token for one job, which is derived from the manager's.
+
+    >>> job_token("correct-horse-battery", "resnet")[:30]
+    'evenstep-job:resnet:e3c4442e9b'
+    """
+    digest = hmac.digest(token.encode(), f"evenstep job {job}".encode(), "sha256")
+    return f"{_JOB_TOKEN}{job}:{digest.hex()}"
+
+
+def job_of(token: str) -> str | None:
+    """Return the job that a token says it is for; None for the token of a manager.
+
+    >>> job_of("evenstep-job:a:b:0123"), job_of("correct-horse-battery")
+    ('a:b', None)
+    """
+    if not token.startswith(_JOB_TOKEN):
+        return None
+    # A job's name may have colons, and the digest has none.
+    return token.removeprefix(_JOB_TOKEN).rpartition(":")[0]
+
+
+def admitted_job(given: str, token: str | None) -> str | None:
+    """Return the only job that a client with the given token may use; None if it may use all.
+
+    Raises Refused if the token is neither the manager's nor that of one of its jobs.
+    """
+    if token is None:
+        return None
+    job = job_of(given)
+    if not is_token(given, token if job is None else job_token(token, job)):
+        # The message must not contain the token, nor its job, which may be the rest of a misspelt
+        # token.
+        raise Refused("TOKEN", "the token is not that of this manager, nor of a job of it")
+    return job
+
+
 def bearer(header: str) -> str:
     """Return the token in an Authorization header, as HTTP decodes it; empty without one.
 
@@ -144,6 +182,14 @@ def read_token(path: str | Path) -> str:
         raise InvalidSetting(
             f"a token must have at least {SHORTEST_TOKEN} characters, got {len(token)} in {path}"
         )
+    return token
+
+
+def read_own_token(path: str | Path) -> str:
+    """Return the token of a manager in a file, which must not be that of a job."""
+    token = read_token(path)
+    if job_of(token) is not None:
+        raise InvalidSetting(f"a token must be that of a manager, got that of a job in {path}")
     return token
 
 

@@ -21,7 +21,7 @@ from evenstep.errors import (
     Unplanned,
 )
 from evenstep.manager import wire
-from evenstep.manager.connection import Callee
+from evenstep.manager.connection import SOFTWARE, Callee, describe_speaker
 from evenstep.manager.job import Job
 
 MAX_REFUSED = 100
@@ -48,6 +48,8 @@ class ClientConnection:
     send: Callable[[bytes], None]
     close: Callable[[], None]
     greeted: bool = False
+    only_job: str | None = None
+    """The job whose token the client has; None with the manager's token, which is for all jobs."""
     job: Job | None = None
     worker: str = ""
     refused: int = 0
@@ -119,11 +121,19 @@ class Replies:
         peer.send(wire.encode_failure(message, TApplicationException.INTERNAL_ERROR, text))
         peer.count_refusal("FAILED", self.refused)
 
-    def check_version(self, version: object) -> None:
-        """Raise Refused if a client speaks another version."""
-        if version != self._callee.version:
-            text = f"this {self._callee.name} speaks version {self._callee.version}, got {version}"
-            raise Refused("VERSION", text)
+    def greeting(self, hello: Any) -> Any:
+        """Return the reply to `hello`, with the newest version that both sides know.
+
+        Raises Refused if there is none.
+        """
+        own, oldest = self._callee, hello.version
+        # A client from before ranges knows one version.
+        newest = hello.newest or oldest
+        if oldest is None or min(newest, own.newest) < max(oldest, own.oldest):
+            this = describe_speaker(SOFTWARE, own.oldest, own.newest)
+            client = describe_speaker(hello.software, oldest, newest)
+            raise Refused("VERSION", f"this {own.name} is {this}, got a client that is {client}")
+        return own.types().Greeting(version=min(newest, own.newest), software=SOFTWARE)
 
     def _struct(self, message: wire.Message, part: str) -> Any:
         service = getattr(self._callee.types(), self._callee.service)

@@ -12,11 +12,15 @@ from typing import Any
 
 from thriftpy2.thrift import TApplicationException, TMessageType
 
+from evenstep import __version__
 from evenstep.errors import MalformedMessage, ManagerUnreachable, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import parse_address
 from evenstep.manager.buffers import Octets, joined
-from evenstep.manager.idl import VERSION, types
+
+SOFTWARE = f"evenstep {__version__}"
+VERSION = 1
+"""The newest version of `manager.thrift` that this manager and this client know."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +43,34 @@ class Callee:
     """Its name in error messages."""
     service: str
     """Its name in the Thrift file."""
-    version: int
+    newest: int
+    """The newest version of its Thrift file that this program knows."""
     types: Callable[[], Any]
     read: Callable[[bytes], wire.Message] = wire.parse_header
     """Parses a reply; `parse_message` also checks its structure, if the service is not trusted."""
     command: str = ""
     """The command that starts one, if there is one."""
+    oldest: int = 1
+    """The oldest version that this program still knows."""
 
 
-MANAGER = Callee("manager", "BatchSizeManager", VERSION, types, command="evenstep manager")
+MANAGER = Callee("manager", "BatchSizeManager", VERSION, wire.types, command="evenstep manager")
+
+
+def describe_speaker(software: str | None, oldest: object, newest: object) -> str:
+    """Return the name of a program and the versions that it knows, for an error message.
+
+    >>> describe_speaker("evenstep 0.1.0", 1, 2)
+    'evenstep 0.1.0, which knows versions 1 to 2'
+    """
+    known = f"version {oldest}" if oldest == newest else f"versions {oldest} to {newest}"
+    # The text may come from anybody.
+    name = "".join(filter(str.isprintable, software or ""))[:60] or "an older program"
+    return f"{name}, which knows {known}"
 
 
 class ServiceConnection:
-    """An open connection, after its `hello` call."""
+    """An open connection, after its `hello` call, by which both sides agreed on `version`."""
 
     def __init__(self, where: Where, timeout: float, callee: Callee = MANAGER) -> None:
         self._where = where
@@ -59,7 +78,7 @@ class ServiceConnection:
         self._sequence = 0
         self._socket = self._connect(timeout)
         try:
-            self.call("hello", timeout, version=callee.version, token=where.token or "")
+            self.version = self._greet(timeout)
         except BaseException:
             self.close()
             raise
@@ -100,6 +119,27 @@ class ServiceConnection:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def _greet(self, timeout: float) -> int:
+        """Say hello, and return the version of this connection."""
+        oldest, newest = self._callee.oldest, self._callee.newest
+        this = f"this client is {describe_speaker(SOFTWARE, oldest, newest)}"
+        token, software = self._where.token or "", SOFTWARE
+        arguments = {"version": oldest, "newest": newest, "token": token, "software": software}
+        try:
+            greeting = self.call("hello", timeout, **arguments)
+        except Refused as error:
+            if error.problem == "VERSION" and SOFTWARE not in str(error):
+                # A service from before ranges names itself alone.
+                raise Refused("VERSION", f"{error}; {this}") from None
+            raise
+        if greeting is None:
+            # A service from before ranges, which knows just the version that it accepted.
+            return oldest
+        if greeting.version is None or not oldest <= greeting.version <= newest:
+            got = describe_speaker(greeting.software, greeting.version, greeting.version)
+            raise Refused("VERSION", f"{this}, got a {self._callee.name} that is {got}")
+        return int(greeting.version)
 
     def _connect(self, timeout: float) -> socket.socket:
         address = parse_address(self._where.address)

@@ -1,7 +1,7 @@
 """The pages of the HTTP port: health, metrics, and the event stream.
 
 `/healthz` and `/livez` are for process supervisors and show nothing about the jobs; all other
-pages need the token if the manager has one.
+pages need the token if the manager has one. The token of a job is enough for the job's events.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
-from evenstep.manager.access import bearer, is_token, names_this_machine
+from evenstep.errors import Refused
+from evenstep.manager.access import admitted_job, bearer, names_this_machine
 from evenstep.manager.events import MAX_FOLLOWERS, EventStream, encode
 from evenstep.manager.http_server import HttpAnswer, Request, plain
 from evenstep.manager.metrics import Snapshot, render
@@ -57,9 +58,15 @@ class HttpRoutes:
         self._renderer.shutdown(wait=False, cancel_futures=True)
 
     def _refusal(self, request: Request) -> HttpAnswer | None:
-        if not is_token(bearer(request.headers.get("authorization", "")), self._token):
+        try:
+            only = admitted_job(bearer(request.headers.get("authorization", "")), self._token)
+        except Refused:
             challenge = ("WWW-Authenticate", 'Bearer realm="evenstep manager"')
-            return plain(401, "Authorization: Bearer must give the manager's token", challenge)
+            return plain(
+                401, "Authorization: Bearer must give the token of the manager or job", challenge
+            )
+        if only is not None and (urlsplit(request.target).path, _job(request)) != ("/events", only):
+            return plain(403, f"the token is for /events?job={quote(only)} alone")
         host = request.headers.get("host", "localhost")
         if self._local and self._token is None and not names_this_machine(host):
             # DNS rebinding: a foreign page in a local browser whose name resolves to this host.
@@ -83,15 +90,19 @@ class HttpRoutes:
         last = request.headers.get("last-event-id")
         if last is not None and not (last.isascii() and last.isdecimal() and len(last) < 20):
             return plain(400, "Last-Event-ID must be the number of an event")
-        job = parse_qs(urlsplit(request.target).query).get("job", [None])[0]
         if not self._stream.admit():
             return plain(503, f"{MAX_FOLLOWERS} follow already", ("Retry-After", "10"))
         return HttpAnswer(
             200,
             content_type="text/event-stream; charset=utf-8",
-            stream=follow(self._stream, None if last is None else int(last), job),
+            stream=follow(self._stream, None if last is None else int(last), _job(request)),
             release=self._stream.dismiss,
         )
+
+
+def _job(request: Request) -> str | None:
+    """Return the job that a request asks for; None if it is for all jobs."""
+    return parse_qs(urlsplit(request.target).query).get("job", [None])[0]
 
 
 HEARTBEAT = 15.0

@@ -8,7 +8,7 @@
 // that only calls `status` or `create` does not join.
 //
 // New fields are always optional; a change to the meaning of an existing one needs a new VERSION.
-// Both sides ignore unknown fields.
+// Both sides ignore unknown fields, and know a range of versions: they use the newest that both know.
 
 namespace py evenstep_manager
 namespace cpp evenstep.manager
@@ -19,8 +19,8 @@ const i32 VERSION = 1
 
 enum Problem {
   INVALID = 1,        // an argument breaks its rule, or a report is impossible
-  VERSION = 2,        // the manager does not speak the version of the client
-  TOKEN = 3,          // the token is wrong or missing
+  VERSION = 2,        // the manager knows no version that the client knows
+  TOKEN = 3,          // the token is wrong or missing, or that of another job
   UNKNOWN_JOB = 4,    // there is no such job, and no settings to create it were given
   MEMBERSHIP = 5,     // not a member: join, or join again
   NAME_TAKEN = 6,     // a worker of this name is connected
@@ -33,6 +33,12 @@ enum Problem {
 exception Refused {
   1: Problem problem,
   2: string message   // what, which, the rule, and the value
+}
+
+// The reply to `hello`. Managers from before it reply with nothing, and know version 1 alone.
+struct Greeting {
+  1: i32 version,             // the version of this connection: the newest that both sides know
+  2: optional string software // the name and version of the manager, for messages
 }
 
 // The settings of a job. They never change; a `join` with other settings is refused.
@@ -104,8 +110,13 @@ struct JobStatus {
 }
 
 service BatchSizeManager {
-  // The first call on a connection. The token is empty if the manager has none.
-  void hello(1: i32 version, 2: string token) throws (1: Refused refused),
+  // The first call on a connection.
+  Greeting hello(
+    1: i32 version,     // the oldest version that the client knows
+    2: string token,    // the manager's, or that of one job; empty if it has none
+    3: i32 newest,      // the newest one; `version` if it is missing or 0
+    4: string software  // the name and version of the client, for messages
+  ) throws (1: Refused refused),
 
   // Create a job. A second call with the same settings changes nothing. If `reuse` is given, a new
   // job begins with the learned state of the predictors of the job of that name.

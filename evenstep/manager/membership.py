@@ -15,9 +15,9 @@ from typing import Any
 from evenstep.core.held_plans import Held, Holding
 from evenstep.errors import EvenstepError, ManagerUnreachable, Refused
 from evenstep.manager.connection import ServiceConnection, Where
-from evenstep.manager.idl import types
 from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.messages import from_settings, to_plan, to_settings
+from evenstep.manager.wire import types
 
 GRACE = 5.0
 """Seconds to wait for a reply after the time at which the manager should have sent it."""

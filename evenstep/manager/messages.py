@@ -8,9 +8,9 @@ from typing import Any
 from evenstep.core import Plan, Report, Usage, frozen
 from evenstep.core.short_form import LARGEST_WHOLE
 from evenstep.errors import InvalidReport, InvalidSetting
-from evenstep.manager.idl import types
 from evenstep.manager.job import Job
 from evenstep.manager.job_settings import JobSettings
+from evenstep.manager.wire import types
 
 
 def required(struct: Any, what: str) -> Any:

@@ -22,7 +22,7 @@ from evenstep.errors import (
     Unplanned,
 )
 from evenstep.manager import wire
-from evenstep.manager.access import is_token
+from evenstep.manager.access import admitted_job
 from evenstep.manager.buffers import Octets
 from evenstep.manager.client_connection import ClientConnection, Replies
 from evenstep.manager.connection import MANAGER
@@ -144,19 +144,20 @@ class Service:
         self._pending.fail_all()
 
     def _hello(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
-        self._replies.check_version(arguments.version)
-        if not is_token(arguments.token or "", self._token):
-            raise Refused("TOKEN", "the token is not that of this manager")
-        peer.greeted = True
-        return self._replies.encode(message)
+        only_job = admitted_job(arguments.token or "", self._token)
+        greeting = self._replies.greeting(arguments)
+        peer.greeted, peer.only_job = True, only_job
+        return self._replies.encode(message, greeting)
 
     def _create(
         self, peer: ClientConnection, arguments: Any, message: wire.Message
     ) -> bytes | None:
-        return self._with_job(peer, message, arguments, lambda job: self._replies.encode(message))
+        _check_token(peer, arguments.job, arguments.reuse)
+        return self._with_job(peer, message, arguments, lambda _: self._replies.encode(message))
 
     def _join(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes | None:
         entry = required(arguments.entry, "entry")
+        _check_token(peer, entry.job, entry.reuse)
         worker = check_name("worker", entry.worker)
         iteration = require_count(f"iteration of worker {worker}", entry.iteration)
         lease = check_seconds(f"lease of worker {worker}", entry.lease)
@@ -269,7 +270,11 @@ class Service:
         return self._replies.encode(message)
 
     def _status(self, peer: ClientConnection, arguments: Any, message: wire.Message) -> bytes:
-        jobs = [self.jobs.find(arguments.job)] if arguments.job else list(self.jobs)
+        _check_token(peer, arguments.job)
+        if arguments.job:
+            jobs = [self.jobs.find(arguments.job)]
+        else:
+            jobs = [job for job in self.jobs if peer.only_job in (None, job.name)]
         return self._replies.encode(message, [from_job(job) for job in jobs])
 
     def _wait(
@@ -320,6 +325,13 @@ class Service:
             self._pending.remove(job, worker)
             peer.job = None
             peer.close()
+
+
+def _check_token(peer: ClientConnection, *jobs: str | None) -> None:
+    """Raise Refused if a client with the token of one job names another."""
+    for job in jobs:
+        if job and peer.only_job not in (None, job):
+            raise Refused("TOKEN", f"the token is for job {peer.only_job} alone, got job {job}")
 
 
 def _job(peer: ClientConnection) -> Job:

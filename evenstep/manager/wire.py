@@ -1,4 +1,4 @@
-"""Encodes, decodes and checks frames and Thrift messages.
+"""Encodes, decodes and checks frames and Thrift messages, by the types of a Thrift file.
 
 thriftpy2 trusts the lengths in a message: it reads past the end of its buffer, waits for more, or
 counts to two billion while it holds the interpreter's lock. So messages from outside are checked
@@ -8,8 +8,11 @@ first, and decoded only if every length fits into the frame.
 from __future__ import annotations
 
 import struct
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import thriftpy2
 from thriftpy2.protocol import TBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TMessageType
 from thriftpy2.transport import TMemoryBuffer
@@ -29,6 +32,17 @@ _STOP, _STRING, _STRUCT, _MAP, _SET, _LIST = 0, 11, 12, 13, 14, 15
 # bool, byte, double, i16, i32, i64
 _FIXED = {2: 1, 3: 1, 4: 8, 6: 2, 8: 4, 10: 8}
 _VERSION_1 = 0x80010000
+
+
+@cache
+def types() -> Any:
+    """Return the module that thriftpy2 generates from `manager.thrift`."""
+    return load_types(Path(__file__).with_name("manager.thrift"))
+
+
+def load_types(file: Path) -> Any:
+    """Return the module that thriftpy2 generates from a Thrift file, under a name of its own."""
+    return thriftpy2.load(str(file), module_name=f"evenstep_{file.stem}_thrift")
 
 
 class Message(NamedTuple):

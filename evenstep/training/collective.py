@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from evenstep import __version__
 from evenstep.core import Floats
 from evenstep.errors import InvalidSetting
 
@@ -69,8 +70,11 @@ def mean_over_workers(value: float, weight: float, collective: Collective) -> fl
 
 
 def require_agreement(settings: Mapping[str, Any], collective: Collective) -> None:
-    """Raise InvalidSetting, on all workers, where the settings of one worker differ."""
-    compare(gather_values(collective, {name: repr(value) for name, value in settings.items()}))
+    """Raise InvalidSetting, on all workers, where settings or evenstep's version differ."""
+    # Another version may exchange other rows, or compute another plan from the same ones.
+    mine = {"version of evenstep": __version__}
+    mine |= {name: repr(value) for name, value in settings.items()}
+    compare(gather_values(collective, mine))
 
 
 def compare(everybody: list[Mapping[str, Any]]) -> None:
@@ -83,11 +87,12 @@ def compare(everybody: list[Mapping[str, Any]]) -> None:
     """
     first = everybody[0]
     for worker, theirs in enumerate(everybody):
-        for name, value in theirs.items():
-            if value != first.get(name):
+        # A worker of another version may lack a name.
+        for name in {**first, **theirs}:
+            if theirs.get(name) != first.get(name):
                 raise InvalidSetting(
                     f"{name} must be the same on all workers, got {first.get(name)} on worker 0 "
-                    f"and {value} on worker {worker}"
+                    f"and {theirs.get(name)} on worker {worker}"
                 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evenstep.manager.connection import Callee
-from evenstep.manager.idl import load_types
+from evenstep.manager.wire import load_types
 
 MAX_FRAME = 1_000_000
 """Bytes of the largest frame that the parameter server reads."""

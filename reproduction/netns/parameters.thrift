@@ -21,6 +21,12 @@ exception Refused {
   2: string message // what, which, the rule, and what came
 }
 
+// The reply to `hello`, as in `manager.thrift`.
+struct Greeting {
+  1: i32 version,
+  2: optional string software
+}
+
 // What a worker does in an iteration.
 struct Batch {
   1: list<i64> samples,  // none where the training is over
@@ -29,7 +35,9 @@ struct Batch {
 
 service ParameterServer {
   // The first call on a connection. There is no token: nobody else is in this network.
-  void hello(1: i32 version, 2: string token) throws (1: Refused refused),
+  Greeting hello(
+    1: i32 version, 2: string token, 3: i32 newest, 4: string software
+  ) throws (1: Refused refused),
 
   // Say how long the last iteration took, where there was one; the reply comes when all have done so.
   Batch report(1: i32 worker, 2: double batch_processing_time) throws (1: Refused refused),

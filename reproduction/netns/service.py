@@ -66,8 +66,7 @@ class TrainingService:
             self.over.set_exception(error)
 
     def _hello(self, peer: ClientConnection, message: wire.Message, arguments: Any) -> None:
-        self._replies.check_version(arguments.version)
-        self._replies.reply(peer, message)
+        self._replies.reply(peer, message, self._replies.greeting(arguments))
 
     def _report(self, peer: ClientConnection, message: wire.Message, arguments: Any) -> None:
         worker = self._worker(arguments)

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from evenstep.cli.main import main
+from evenstep.cli.dashboard import _source
+from evenstep.cli.main import main, parser_of
+from evenstep.insight.dashboard.managed import Managed
+from evenstep.manager.access import job_token
+from tests.manager.managers import boundary, running, until
 from tests.runlog.examples import header, row, text_of
 
 TOKEN = "correct-horse-battery"
@@ -67,6 +71,24 @@ def test_a_token_for_a_far_manager_needs_tls(capsys, tmp_path):
     err = capsys.readouterr().err
     assert re.search(r": error: --tls-ca must be given", err)
     assert TOKEN not in err
+
+
+def test_token_of_a_job_shows_that_job(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    (tmp_path / "second.token").write_text(job_token(TOKEN, "second"))
+    with running("--token-file", tmp_path / "token", log=tmp_path / "log") as manager:
+        for job in ("first", "second"):
+            client = manager.connect(job, "a", workers=1, total=8, token=TOKEN)
+            boundary([client], 0)
+            boundary([client], 1, 10.0)
+            client.leave()
+        words = ["--manager", manager.address, "--token-file", str(tmp_path / "second.token")]
+        source = _source(parser_of("dashboard").parse_args(words))
+        assert isinstance(source, Managed)
+        source.start()
+        until(lambda: source.poll() and source.entries(), "the job must be shown")
+        assert ([entry.job for entry in source.entries()], source.problem) == (["second"], None)
+        source._follower.close()
 
 
 def test_port_in_use_says_how_to_choose_another(capsys, log):

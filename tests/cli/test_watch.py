@@ -9,6 +9,7 @@ import pytest
 
 from evenstep.cli.main import main
 from evenstep.cli.watch_view import Watched, WatchView
+from evenstep.manager.access import job_token
 from evenstep.runlog import Event, RunLogWriter, follower
 from evenstep.runlog.follower import FileFollower
 from tests.manager.managers import boundary, running
@@ -135,13 +136,28 @@ def test_mistakes_are_named(refused, argv, message):
     assert message in refused(*argv)
 
 
-def train(manager, job, first=0, last=4):
-    clients = [manager.connect(job, w, workers=2, total=20, lease=60.0) for w in "ab"]
+def train(manager, job, first=0, last=4, **options):
+    options = {"workers": 2, "total": 20, "lease": 60.0, **options}
+    clients = [manager.connect(job, w, **options) for w in "ab"]
     boundary(clients, first)
     for k in range(first + 1, last):
         boundary(clients, k, 10.0, 20.0)
         time.sleep(0.3)
     return clients
+
+
+def test_token_of_a_job_names_the_job_to_watch(printed, refused, tmp_path):
+    token, job_file = "correct-horse-battery", tmp_path / "second.token"
+    (tmp_path / "token").write_text(token)
+    job_file.write_text(job_token(token, "second"))
+    with running("--token-file", tmp_path / "token", log=tmp_path / "log") as manager:
+        for job in ("first", "second"):
+            for client in train(manager, job, last=2, token=token):
+                client.leave()
+        words = ("--manager", manager.address, "--token-file", job_file, "--every", "0.1")
+        assert printed(*words).startswith("second (measured): iteration ")
+        said = refused(*words, "--job", "first")
+        assert "403 Forbidden: the token is for /events?job=second alone" in said
 
 
 def test_job_of_a_manager_is_watched_to_its_end(printed, tmp_path):

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from evenstep.manager.access import client_context, parse_address
+from evenstep.manager.access import client_context, job_token, parse_address
 from tests.hostile import calls
 from tests.hostile.job import JOB
 from tests.manager.test_fuzz import garbage, valid_messages
@@ -44,6 +44,11 @@ class Victim:
     ca: str = ""
     number: int = 0
     """How much of it, where an attack can be counted."""
+
+    @property
+    def other_token(self) -> str:
+        """The token of another job, if the manager has one."""
+        return job_token(self.token, "hostile-0") if self.token else ""
 
     def dial(self, http: bool = False) -> socket.socket:
         """Open a connection, without TLS."""
@@ -132,7 +137,8 @@ def messages(victim: Victim) -> Counter[str]:
     rng = random.Random(SEED)
     valid = valid_messages()
     selector = selectors.DefaultSelector()
-    free = [Asker(victim, victim.token if i % 2 else "wrong", i) for i in range(16)]
+    tokens = (victim.token, "wrong", victim.token, victim.other_token)
+    free = [Asker(victim, token, seed) for seed, token in enumerate(4 * tokens)]
     seen: Counter[str] = Counter()
     ready()
     began = time.monotonic()
@@ -349,7 +355,8 @@ def stranger(victim: Victim) -> Counter[str]:
     seen: Counter[str] = Counter()
     ready()
     for left in victim.until_over():
-        with contextlib.suppress(OSError), victim.greet() as line:
+        token = victim.other_token if seen["strangers"] % 2 else victim.token
+        with contextlib.suppress(OSError), victim.greet(token) as line:
             line.sendall(calls.join(JOB, f"stranger-{seen['strangers']}", 86_400.0))
             read_frame(line)
             seen["strangers"] += 1

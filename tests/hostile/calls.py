@@ -76,7 +76,7 @@ def encoded(name: str, **arguments: Any) -> bytes:
 
 
 def hello(token: str) -> bytes:
-    return encoded("hello", version=MANAGER.version, token=token)
+    return encoded("hello", version=MANAGER.oldest, token=token)
 
 
 def join(job: str, worker: str, lease: float) -> bytes:

@@ -9,11 +9,14 @@ from thrift.protocol.TBinaryProtocol import TBinaryProtocol
 from thrift.transport.TSocket import TSocket
 from thrift.transport.TTransport import TFramedTransport
 
-from evenstep.manager.idl import VERSION, types
+from evenstep.manager.connection import VERSION
+from evenstep.manager.wire import types
 from tests.manager.apache.evenstep_manager import BatchSizeManager, constants, ttypes
 from tests.manager.managers import said
 
-STRUCTS = ["Settings", "Entry", "Report", "Plan", "Membership", "WorkerStatus", "JobStatus"]
+STRUCTS = [
+    "Greeting", "Settings", "Entry", "Report", "Plan", "Membership", "WorkerStatus", "JobStatus",
+]  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -37,7 +40,7 @@ def test_job_of_apache_workers(manager, job):
         ThreadPoolExecutor(2) as pool,
     ):
         for name, client in (("a", a), ("b", b)):
-            client.hello(VERSION, "")
+            assert client.hello(VERSION, "", VERSION, "apache").version == VERSION
             membership = client.join(ttypes.Entry(job, name, 0, 10.0, settings))
             assert (membership.iteration, membership.settings.total) == (0, 60)
 
@@ -63,7 +66,7 @@ def test_job_of_apache_workers(manager, job):
 def test_apache_worker_and_ours_share_a_job(manager, job):
     ours = manager.connect(job, "ours", workers=2, total=8, policy="even")
     with apache(manager) as theirs, ThreadPoolExecutor(1) as pool:
-        theirs.hello(VERSION, "")
+        theirs.hello(VERSION, "", None, None)
         theirs.join(ttypes.Entry(job, "theirs", 0, 10.0))
         plan = pool.submit(theirs.report, ttypes.Report(0), 10.0)
         assert ours.boundary(said("ours", 0)).sizes.tolist() == plan.result().sizes == [4, 4]
@@ -77,10 +80,12 @@ def test_refusals_are_exceptions_of_the_file(manager, job):
             client.status("")
         assert early.value.problem == ttypes.Problem.TOKEN
         with pytest.raises(ttypes.Refused) as version:
-            client.hello(2, "")
+            client.hello(2, "", 3, "apache 0.17")
         assert version.value.problem == ttypes.Problem.VERSION
-        assert re.search(r"version 1, got 2$", version.value.message)
-        client.hello(1, "")
+        assert re.search(
+            r"version 1, got .* apache 0\.17, which knows versions 2 to 3$", version.value.message
+        )
+        client.hello(1, "", 0, "")
         with pytest.raises(ttypes.Refused) as unknown:
             client.join(ttypes.Entry(job, "a", 0, 10.0))
         assert unknown.value.problem == ttypes.Problem.UNKNOWN_JOB

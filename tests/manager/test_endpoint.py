@@ -4,11 +4,12 @@ import asyncio
 import re
 
 from evenstep.manager import endpoint, wire
+from evenstep.manager.connection import VERSION
 from evenstep.manager.endpoint import Connection
-from evenstep.manager.idl import VERSION, types
 from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.service import Service
+from evenstep.manager.wire import types
 
 
 class Unread(asyncio.Transport):

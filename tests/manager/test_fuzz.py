@@ -8,7 +8,7 @@ import threading
 from thriftpy2.thrift import TMessageType
 
 from evenstep.manager import wire
-from evenstep.manager.idl import types
+from evenstep.manager.wire import types
 from tests.manager.managers import boundary
 
 NUM_INPUTS = 4_000

@@ -12,6 +12,7 @@ import pytest
 
 from evenstep.errors import ManagerUnreachable
 from evenstep.manager import http_server
+from evenstep.manager.access import job_token
 from evenstep.manager.connection import ServiceConnection, Where
 from tests.manager.managers import PATIENCE, refused, running, until
 from tests.manager.test_access import TOKEN, make_certificate
@@ -179,6 +180,33 @@ def test_token_is_needed_for_all_but_health(tmp_path):
         assert manager.get("/metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
         manager.stop()
         assert TOKEN not in manager.log
+
+
+def test_token_of_a_job_is_enough_for_its_events_alone(tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    token = job_token(TOKEN, "res:net@1")
+
+    def status(path, token):
+        """Return the status of a page, which may be a stream without an end."""
+        where = urllib.parse.urlsplit(manager.url)
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
+        with socket.create_connection((where.hostname, where.port), PATIENCE) as client:
+            client.sendall(head.encode())
+            return status_of(client.recv(4096).decode())
+
+    with running("--token-file", tmp_path / "token", log=tmp_path / "log") as manager:
+        for path in ("/events?job=res%3Anet%401", "/events?x=1&job=res:net@1&job=other"):
+            assert status(path, token) == status(path, TOKEN) == 200, path
+            assert status(path, job_token("another-horse-battery", "res:net@1")) == 401
+        for path in (
+            "/events", "/events?job=", "/events?job=other", "/events?job=other&job=res:net@1",
+            "/events?JOB=res:net@1", "/events?job=res:net", "/metrics", "/metrics?job=res:net@1",
+        ):  # fmt: skip
+            assert status(path, token) == 403, path
+        said = manager.get("/metrics", Authorization=f"Bearer {token}")[1]
+        assert said == "the token is for /events?job=res%3Anet%401 alone\n"
+        manager.stop()
+        assert token not in manager.log
 
 
 def test_tls_holds_for_both_ports_and_a_probe_needs_no_token(tmp_path):

@@ -7,7 +7,6 @@ import struct
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ import pytest
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
 from evenstep.manager import wire
 from evenstep.manager.client_connection import ClientConnection
-from evenstep.manager.connection import MANAGER, ServiceConnection, Where
-from evenstep.manager.idl import VERSION, types
+from evenstep.manager.connection import VERSION, ServiceConnection, Where
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.service import Service
+from evenstep.manager.wire import types
 from tests.manager.managers import boundary, refused, running, said, together, until
 
 
@@ -177,15 +176,9 @@ def test_call_without_a_worker_is_refused(manager):
 
 
 def _types():
-    from evenstep.manager.idl import types
+    from evenstep.manager.wire import types
 
     return types()
-
-
-def test_unknown_version_gets_a_clear_answer(manager):
-    with pytest.raises(Refused, match="speaks version 1, got 99") as refused:
-        ServiceConnection(Where(manager.address), 5.0, replace(MANAGER, version=99))
-    assert refused.value.problem == "VERSION"
 
 
 @pytest.mark.parametrize(

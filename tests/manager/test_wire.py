@@ -6,7 +6,7 @@ import pytest
 
 from evenstep.errors import MalformedMessage
 from evenstep.manager import wire
-from evenstep.manager.idl import types
+from evenstep.manager.wire import types
 from tests.manager.test_fuzz import valid_messages
 
 

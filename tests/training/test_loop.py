@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import evenstep
 from evenstep.core import Advice, Floats, as_ints
 from evenstep.errors import DivergedPlans, InfeasibleLimits, InvalidSetting, StateFileError
 from evenstep.insight.advice.observations import observations_of
@@ -97,6 +98,20 @@ def test_settings_must_be_the_same_on_all_workers():
 
     with pytest.raises(InvalidSetting, match="total must be the same on all workers, got 60"):
         together(2, work)
+
+
+@pytest.mark.parametrize("theirs", [{"version of evenstep": "9.9.9"}, {}])
+def test_workers_of_different_versions_are_refused(monkeypatch, theirs):
+    """Also one from before versions were compared, which says nothing of its own."""
+
+    def gathered(collective, mine):
+        old = {name: value for name, value in mine.items() if name != "version of evenstep"}
+        return [mine, mine, {**old, **theirs}]
+
+    monkeypatch.setattr("evenstep.training.collective.gather_values", gathered)
+    got = f"got {evenstep.__version__} on worker 0 and {theirs.get('version of evenstep')} on"
+    with pytest.raises(InvalidSetting, match=f"version .* on all workers, {got} worker 2"):
+        require_agreement({"total": 60}, Alone())
 
 
 def test_a_mean_is_that_of_all_samples():

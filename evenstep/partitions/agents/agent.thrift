@@ -11,7 +11,8 @@
 // is given as late as the bandwidth of the receiver wants it, and the next message waits for it.
 //
 // Fields are only ever added, as optional ones; a change of the meaning of an old one gets a new
-// VERSION. Unknown fields are passed over, on both sides.
+// VERSION. Unknown fields are passed over, on both sides, which know a range of versions: they use the
+// newest that both know.
 
 namespace py evenstep_agent
 namespace cpp evenstep.agent
@@ -22,7 +23,7 @@ const i32 VERSION = 1
 
 enum Problem {
   INVALID = 1,  // an argument breaks its rule
-  VERSION = 2,  // the agent does not speak the version of the caller
+  VERSION = 2,  // the agent knows no version that the caller knows
   TOKEN = 3,    // the token is wrong, or there is none
   DAMAGED = 4,  // what came does not fit its checksum: send it again
   CHANGED = 5   // the partition is not the one that was asked about any more: ask again
@@ -31,6 +32,12 @@ enum Problem {
 exception Refused {
   1: Problem problem,
   2: string message  // what, which, the rule, and what came
+}
+
+// The reply to `hello`. Agents from before it reply with nothing, and know version 1 alone.
+struct Greeting {
+  1: i32 version,             // the version of this connection: the newest that both sides know
+  2: optional string software // the name and version of the agent, for messages
 }
 
 // A struct in Thrift's binary protocol, and its CRC-32: TCP's own checksum lets one damaged packet
@@ -131,8 +138,13 @@ struct Samples {
 }
 
 service PartitionAgent {
-  // The first call on a connection. The token is empty where the agent has none.
-  void hello(1: i32 version, 2: string token) throws (1: Refused refused),
+  // The first call on a connection.
+  Greeting hello(
+    1: i32 version,     // the oldest version that the client knows
+    2: string token,    // empty where the agent has none
+    3: i32 newest,      // the newest one; `version` if it is missing or 0
+    4: string software  // the name and version of the client, for messages
+  ) throws (1: Refused refused),
 
   // Set the addresses of others. Addresses sent before are kept, unless they are sent again.
   void introduce(1: Sealed peers) throws (1: Refused refused),

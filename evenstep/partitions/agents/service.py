@@ -83,8 +83,7 @@ class AgentService:
         arguments = self._replies.arguments(message)
         try:
             if call is None:
-                self._hello(peer, arguments)
-                self._replies.reply(peer, message)
+                self._replies.reply(peer, message, self._hello(peer, arguments))
             elif not peer.greeted:
                 raise Refused("TOKEN", "the first call on a connection must be hello")
             else:
@@ -97,11 +96,12 @@ class AgentService:
     def lost(self, peer: ClientConnection) -> None:
         """Note that a connection is gone: nothing here depends on it."""
 
-    def _hello(self, peer: ClientConnection, arguments: Any) -> None:
-        self._replies.check_version(arguments.version)
+    def _hello(self, peer: ClientConnection, arguments: Any) -> Any:
         if not is_token(arguments.token or "", self._token):
             raise Refused("TOKEN", "the token is not that of this agent")
+        greeting = self._replies.greeting(arguments)
         peer.greeted = True
+        return greeting
 
     def _introduce(self, arguments: Any) -> Answer:
         peers = unseal(arguments.peers, types().Peers())

@@ -16,7 +16,7 @@ from evenstep.errors import InvalidSetting, MalformedMessage, Refused
 from evenstep.manager import wire
 from evenstep.manager.buffers import Octets, encode_pieces
 from evenstep.manager.connection import Callee
-from evenstep.manager.idl import load_types
+from evenstep.manager.wire import load_types
 from evenstep.partitions.handover import protocol
 from evenstep.partitions.handover.protocol import Envelope, Message
 

@@ -7,6 +7,7 @@ import socket
 import struct
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from thriftpy2.thrift import TMessageType
 from evenstep.errors import InvalidSetting, ManagerUnreachable, Refused
 from evenstep.manager import wire
 from evenstep.manager.access import client_context
-from evenstep.manager.connection import ServiceConnection, Where
+from evenstep.manager.connection import SOFTWARE, ServiceConnection, Where
 from evenstep.partitions.agents.driver import Migration, Progress
 from evenstep.partitions.agents.migration_run import migrate
 from evenstep.partitions.agents.remote_agent import RemoteAgent
@@ -230,6 +231,27 @@ def test_nothing_is_answered_before_hello_and_no_large_frame_is_read(tmp_path):
             assert b"must be hello" in line.recv(4096)
             line.sendall(struct.pack("!i", wire.MAX_REQUEST + 1))
             assert b"a frame must have" in line.recv(4096)
+        agent.stop()
+
+
+def test_older_caller_is_greeted_and_one_of_no_common_version_refused(tmp_path):
+    with serving(three_partitions(tmp_path)[:1]) as (agent,):
+        host, port = agent.address.split(":")
+        with socket.create_connection((host, int(port)), 5.0) as line:
+            # Callers from before ranges give their one version and the token.
+            line.sendall(call("hello", version=1, token=""))
+            assert b"hello" in line.recv(4096)
+            line.sendall(call("describe"))
+            assert b"must be hello" not in line.recv(4096)
+        newer = replace(AGENT, oldest=1, newest=2)
+        with contextlib.closing(ServiceConnection(Where(agent.address), 5.0, newer)) as opened:
+            assert opened.version == 1
+        with pytest.raises(Refused) as refused:
+            ServiceConnection(Where(agent.address), 5.0, replace(AGENT, oldest=2, newest=3))
+        assert str(refused.value) == (
+            f"this agent is {SOFTWARE}, which knows version 1, "
+            f"got a client that is {SOFTWARE}, which knows versions 2 to 3"
+        )
         agent.stop()
 
 

@@ -19,11 +19,13 @@ all_structs = []
 
 
 class Iface(object):
-    def hello(self, version, token):
+    def hello(self, version, token, newest, software):
         """
         Parameters:
          - version
          - token
+         - newest
+         - software
 
         """
         pass
@@ -87,21 +89,25 @@ class Client(Iface):
             self._oprot = oprot
         self._seqid = 0
 
-    def hello(self, version, token):
+    def hello(self, version, token, newest, software):
         """
         Parameters:
          - version
          - token
+         - newest
+         - software
 
         """
-        self.send_hello(version, token)
-        self.recv_hello()
+        self.send_hello(version, token, newest, software)
+        return self.recv_hello()
 
-    def send_hello(self, version, token):
+    def send_hello(self, version, token, newest, software):
         self._oprot.writeMessageBegin('hello', TMessageType.CALL, self._seqid)
         args = hello_args()
         args.version = version
         args.token = token
+        args.newest = newest
+        args.software = software
         args.write(self._oprot)
         self._oprot.writeMessageEnd()
         self._oprot.trans.flush()
@@ -117,9 +123,11 @@ class Client(Iface):
         result = hello_result()
         result.read(iprot)
         iprot.readMessageEnd()
+        if result.success is not None:
+            return result.success
         if result.refused is not None:
             raise result.refused
-        return
+        raise TApplicationException(TApplicationException.MISSING_RESULT, "hello failed: unknown result")
 
     def create(self, job, settings, reuse):
         """
@@ -392,7 +400,7 @@ class Processor(Iface, TProcessor):
         iprot.readMessageEnd()
         result = hello_result()
         try:
-            self._handler.hello(args.version, args.token)
+            result.success = self._handler.hello(args.version, args.token, args.newest, args.software)
             msg_type = TMessageType.REPLY
         except TTransport.TTransportException:
             raise
@@ -602,13 +610,17 @@ class hello_args(object):
     Attributes:
      - version
      - token
+     - newest
+     - software
 
     """
 
 
-    def __init__(self, version=None, token=None,):
+    def __init__(self, version=None, token=None, newest=None, software=None,):
         self.version = version
         self.token = token
+        self.newest = newest
+        self.software = software
 
     def read(self, iprot):
         if iprot._fast_decode is not None and isinstance(iprot.trans, TTransport.CReadableTransport) and self.thrift_spec is not None:
@@ -629,6 +641,16 @@ class hello_args(object):
                     self.token = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
                 else:
                     iprot.skip(ftype)
+            elif fid == 3:
+                if ftype == TType.I32:
+                    self.newest = iprot.readI32()
+                else:
+                    iprot.skip(ftype)
+            elif fid == 4:
+                if ftype == TType.STRING:
+                    self.software = iprot.readString().decode('utf-8', errors='replace') if sys.version_info[0] == 2 else iprot.readString()
+                else:
+                    iprot.skip(ftype)
             else:
                 iprot.skip(ftype)
             iprot.readFieldEnd()
@@ -646,6 +668,14 @@ class hello_args(object):
         if self.token is not None:
             oprot.writeFieldBegin('token', TType.STRING, 2)
             oprot.writeString(self.token.encode('utf-8') if sys.version_info[0] == 2 else self.token)
+            oprot.writeFieldEnd()
+        if self.newest is not None:
+            oprot.writeFieldBegin('newest', TType.I32, 3)
+            oprot.writeI32(self.newest)
+            oprot.writeFieldEnd()
+        if self.software is not None:
+            oprot.writeFieldBegin('software', TType.STRING, 4)
+            oprot.writeString(self.software.encode('utf-8') if sys.version_info[0] == 2 else self.software)
             oprot.writeFieldEnd()
         oprot.writeFieldStop()
         oprot.writeStructEnd()
@@ -668,18 +698,22 @@ hello_args.thrift_spec = (
     None,  # 0
     (1, TType.I32, 'version', None, None, ),  # 1
     (2, TType.STRING, 'token', 'UTF8', None, ),  # 2
+    (3, TType.I32, 'newest', None, None, ),  # 3
+    (4, TType.STRING, 'software', 'UTF8', None, ),  # 4
 )
 
 
 class hello_result(object):
     """
     Attributes:
+     - success
      - refused
 
     """
 
 
-    def __init__(self, refused=None,):
+    def __init__(self, success=None, refused=None,):
+        self.success = success
         self.refused = refused
 
     def read(self, iprot):
@@ -691,7 +725,13 @@ class hello_result(object):
             (fname, ftype, fid) = iprot.readFieldBegin()
             if ftype == TType.STOP:
                 break
-            if fid == 1:
+            if fid == 0:
+                if ftype == TType.STRUCT:
+                    self.success = Greeting()
+                    self.success.read(iprot)
+                else:
+                    iprot.skip(ftype)
+            elif fid == 1:
                 if ftype == TType.STRUCT:
                     self.refused = Refused.read(iprot)
                 else:
@@ -706,6 +746,10 @@ class hello_result(object):
             oprot.trans.write(oprot._fast_encode(self, [self.__class__, self.thrift_spec]))
             return
         oprot.writeStructBegin('hello_result')
+        if self.success is not None:
+            oprot.writeFieldBegin('success', TType.STRUCT, 0)
+            self.success.write(oprot)
+            oprot.writeFieldEnd()
         if self.refused is not None:
             oprot.writeFieldBegin('refused', TType.STRUCT, 1)
             self.refused.write(oprot)
@@ -728,7 +772,7 @@ class hello_result(object):
         return not (self == other)
 all_structs.append(hello_result)
 hello_result.thrift_spec = (
-    None,  # 0
+    (0, TType.STRUCT, 'success', [Greeting, None], None, ),  # 0
     (1, TType.STRUCT, 'refused', [Refused, None], None, ),  # 1
 )
 
