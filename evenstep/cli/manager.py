@@ -42,7 +42,7 @@ from evenstep.manager.job_settings import JobSettings, check_name
 from evenstep.manager.log_format import FORMATS, set_up
 from evenstep.manager.messages import from_settings
 from evenstep.manager.server import ManagerOptions, serve
-from evenstep.policies.default import default_policy
+from evenstep.policies import default_policy
 
 _PATIENCE = 10.0
 _LISTENING = ("listen", "http", "state", "logs", "tls_cert", "tls_key", "insecure")

@@ -37,7 +37,7 @@ from evenstep.manager.job import DEFAULT_LEASE, LONGEST_WAIT, check_seconds
 from evenstep.manager.job_settings import JobSettings, check_name
 from evenstep.manager.membership import GRACE, PASSING, SOONEST, Membership
 from evenstep.manager.messages import from_report
-from evenstep.policies.default import default_policy
+from evenstep.policies import default_policy
 from evenstep.predictors import DEFAULT_PREDICTOR
 
 _SLICE = 0.5

@@ -11,8 +11,7 @@ from urllib.parse import quote
 from evenstep.core import LARGEST_TOTAL, Limits, require_whole
 from evenstep.core.planner import Planner
 from evenstep.errors import InvalidSetting
-from evenstep.policies import make_policy
-from evenstep.policies.default import default_policy
+from evenstep.policies import default_policy, make_policy
 from evenstep.predictors import DEFAULT_PREDICTOR, make_predictor
 
 MAX_WORKERS = 10_000

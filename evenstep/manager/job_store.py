@@ -63,6 +63,9 @@ def lock(folder: Path) -> IO[str]:
 def save(folder: Path, saved: Saved) -> None:
     """Write the file of a job; a crash leaves the old one or the new one."""
     settings = {**asdict(saved.settings), "job": saved.job, "leases": saved.leases}
+    if not saved.settings.elastic:
+        # So that an older manager, which has no such setting, can read the file.
+        del settings["elastic"]
     arrays: Arrays = {
         "format": np.array(FORMAT),
         "settings": np.array(json.dumps(settings)),

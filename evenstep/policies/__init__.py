@@ -43,6 +43,7 @@ __all__ = [
     "Static",
     "Stepwise",
     "WholeGranules",
+    "default_policy",
     "make_policy",
     "short_form",
 ]
@@ -86,6 +87,25 @@ def make_policy(spec: str) -> Policy[Any]:
             raise InvalidSetting(f"wrapper must be one of {', '.join(WRAPPERS)}, got {name!r}")
         policy = construct(WRAPPERS[name], name, settings, policy)
     return policy
+
+
+def default_policy(device: str | None = None, reads_usage: bool = False) -> str:
+    """Return the policy of a training whose user names none, however it is started.
+
+    A speed can be predicted from the usage of a CPU, so the paper's Alg. 1 fits where workers
+    compute on CPUs and their usage is read, held back where its predictions are noise. Where it is
+    not, as on accelerators, the line of each worker's times says more. docs/policies.md has the
+    rule for users.
+
+    `device` is the kind of device that the workers compute on, None where nobody knows; where
+    kinds differ, one that is no CPU.
+
+    >>> default_policy("cpu", reads_usage=True), default_policy("gpu", reads_usage=True)
+    ('cautious', 'equal_finish')
+    >>> default_policy()
+    'equal_finish'
+    """
+    return "cautious" if device == "cpu" and reads_usage else "equal_finish"
 
 
 def short_form(policy: Policy[Any]) -> str:

@@ -11,8 +11,15 @@ from evenstep.core.coordinator import JobCoordinator
 from evenstep.core.planner import Planner
 from evenstep.errors import InvalidSetting
 from evenstep.measure.timer import Timer
-from evenstep.policies import Even, ObserveOnly, Policy, Static, WholeGranules, make_policy
-from evenstep.policies.default import default_policy
+from evenstep.policies import (
+    Even,
+    ObserveOnly,
+    Policy,
+    Static,
+    WholeGranules,
+    default_policy,
+    make_policy,
+)
 from evenstep.predictors import DEFAULT_PREDICTOR, Predictor, make_predictor
 from evenstep.training.recorder import Log
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evenstep.manager.job_settings import JobSettings as JobSettings
-from evenstep.policies.default import default_policy
+from evenstep.policies import default_policy
 from evenstep.predictors import BestOf
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.file.load import load_cluster

@@ -9,7 +9,7 @@ import numpy as np
 
 from evenstep.core import UNLIMITED, Floats, Ints, Limits, require, split_monotone
 from evenstep.errors import InvalidSetting
-from evenstep.policies.default import default_policy
+from evenstep.policies import default_policy
 from evenstep.simulator.clusters.conditions import Conditions, Environment
 from evenstep.simulator.clusters.curves import Curves
 

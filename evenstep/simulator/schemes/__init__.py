@@ -13,11 +13,10 @@ from collections.abc import Callable
 
 from evenstep.core.short_form import construct, parse_spec, require_whole
 from evenstep.errors import InvalidSetting
-from evenstep.simulator.schemes.asp import Asp
 from evenstep.simulator.schemes.bsp import Bsp
 from evenstep.simulator.schemes.flexrr import FlexRR
 from evenstep.simulator.schemes.scheme import Answer, Scheme
-from evenstep.simulator.schemes.ssp import Ssp
+from evenstep.simulator.schemes.ssp import Asp, Ssp
 
 __all__ = ["SCHEMES", "Answer", "Asp", "Bsp", "FlexRR", "Scheme", "Ssp", "make_scheme"]
 

@@ -49,13 +49,16 @@ class Record:
         return [its for its in self._iterations() if len({(a.number, a.sizes) for a in its}) > 1]
 
     def disagreements_since(self, kills: list[tuple[float, float]]) -> list[list[Applied]]:
-        """Return the disagreements after a kill of the manager and before the next agreement.
+        """Return the disagreements after a kill of the manager and before all workers agree again.
 
         A kill has the moment before it and the one at which the manager is started again: what
         workers write down between them may be an answer from before the kill.
         """
         common = [
-            min(a.time for a in its) for its in self._iterations() if all(a.asked for a in its)
+            min(a.time for a in its)
+            for its in self._iterations()
+            # A worker that was not there may still hold another plan.
+            if len({a.worker for a in its}) == self.loop.workers and all(a.asked for a in its)
         ]
         found = []
         for its in self.disagreements():

@@ -10,8 +10,7 @@ import numpy as np
 
 from evenstep.core import LARGEST_TOTAL, Ints, Limits, check_feasible
 from evenstep.errors import ClusterFileError, InvalidSetting
-from evenstep.policies import make_policy
-from evenstep.policies.default import default_policy
+from evenstep.policies import default_policy, make_policy
 from evenstep.simulator.clusters.cluster import Cluster
 from evenstep.simulator.clusters.curves import Curves
 from evenstep.simulator.clusters.file.mistakes import Mistakes, show, suggest
