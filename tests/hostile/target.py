@@ -212,7 +212,7 @@ class Target:
             during = self.watch(12 * seconds, lambda: attacker.poll() is None)
             said = attacker.stdout.read()
             assert attacker.returncode == 0, f"attack {name} must end by itself, got {said!r}"
-        after = self.watch(usual / 2)
+        after = self.watch(usual)
         new = self.manager.log[logged:].splitlines()
         secured = " with TLS" if self._certificate else ""
         return Figures(
