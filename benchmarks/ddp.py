@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,18 +27,22 @@ from evenstep.pytorch import Balancer
 def launch(work: Callable[..., Any], num_workers: int, *args: Any) -> Any:
     """Run `work(rank, *args)` in some processes, and return the result of worker 0."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        spawn(_run, (work, num_workers, folder, args), nprocs=num_workers, join=True)
+        spawn(_run, (work, num_workers, folder, port, args), nprocs=num_workers, join=True)
         return torch.load(Path(folder) / "result", weights_only=False)
 
 
 def _run(
-    rank: int, work: Callable[..., Any], num_workers: int, folder: str, args: tuple[Any, ...]
+    rank: int, work: Callable[..., Any], num_workers: int, folder: str, port: int, args: Any
 ) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
-        init_method=f"file://{folder}/store",
+        # A TCP store, as under torchrun: the signs of life of the workers are part of the cost.
+        init_method=f"tcp://127.0.0.1:{port}",
         rank=rank,
         world_size=num_workers,
         timeout=timedelta(seconds=120),

@@ -18,6 +18,7 @@
     ├── CalibrationFailed         a worker could not be timed
     ├── UnknownBatch              gradients that cannot be attributed to a batch of a loader
     ├── PartlyWeighed             only some losses of one exchange were weighed by counts
+    ├── WorkerLost                an exchange failed, as a worker died or hangs
     ├── EngineFailed              a run lost workers or shards that it could not restart
     └── FileError                 a file is damaged, foreign or wrong        (a ValueError)
         ├── StateFileError        saved predictors, filters, sessions
@@ -107,6 +108,10 @@ class UnknownBatch(EvenstepError):
 
 class PartlyWeighed(EvenstepError):
     """Only some losses of one exchange of gradients were weighed by counts."""
+
+
+class WorkerLost(EvenstepError):
+    """An exchange between the workers failed; the message names those that died or hang."""
 
 
 class EngineFailed(EvenstepError):

@@ -19,6 +19,7 @@ from accelerate.utils import send_to_device, synchronize_rng_states
 from torch.utils.data import DataLoader
 
 from evenstep.accelerate.order import StockOrder
+from evenstep.core import SavedState, sealed
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.loader_options import batches_of, loading_of
@@ -161,28 +162,48 @@ class AcceleratedLoader(DataLoaderStateMixin):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """Return the position, the order, and everything that the balancer has learned."""
         generator = self._order.generator
-        return {
-            "balancer": self.balancer.state_dict(),
-            "loader": self._balanced.state_dict(),
-            "iteration": self.iteration,
-            "generator": None if generator is None else generator.get_state(),
-        }
+        return sealed(
+            {
+                "balancer": self.balancer.state_dict(),
+                "loader": self._balanced.state_dict(),
+                "iteration": self.iteration,
+                "generator": None if generator is None else generator.get_state(),
+            }
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint, in mid-epoch after the last batch that was trained on."""
+        """Continue from a checkpoint, in mid-epoch after the last batch that was trained on.
+
+        A state that is refused changes nothing.
+        """
         balanced, generator = self._balanced, self._order.generator
-        self.balancer.load_state_dict(state["balancer"])
-        balanced.load_state_dict(state["loader"])
-        self.iteration = state["iteration"]
-        self._resumes = "order" in state["loader"]
-        if generator is not None and state["generator"] is not None:
-            generator.set_state(state["generator"])
+        saved = SavedState(
+            "a loader of Accelerate", state, "balancer", "loader", "iteration", "generator"
+        )
+        iteration, drawn = saved.whole("iteration"), saved["generator"]
+        balanced.check_state(saved["loader"])
+        if generator is not None and drawn is not None:
+            check_generator(saved, drawn)
+        self.balancer.load_state_dict(saved["balancer"])
+        balanced.load_state_dict(saved["loader"])
+        self.iteration = iteration
+        self._resumes = "order" in saved["loader"]
+        if generator is not None and drawn is not None:
+            generator.set_state(drawn)
         self._order.end()
         if self._resumes and balanced.epochs.position >= len(balanced):
             # Saved in the body of the loop, after the last batch of an epoch.
             self.iteration, self._resumes = self.iteration + 1, False
             balanced.epochs.end()
         self._passes = balanced.epochs.epoch + self._resumes
+
+
+def check_generator(saved: SavedState, drawn: Any) -> None:
+    """Raise StateFileError unless a generator can continue from this state."""
+    try:
+        torch.Generator().set_state(drawn)
+    except (RuntimeError, TypeError) as error:
+        raise saved.wrong("generator", "the state of a generator of torch") from error
 
 
 class SkippingLoader:

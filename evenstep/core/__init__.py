@@ -9,7 +9,17 @@ from evenstep.core.plan import Advice, Decision, Plan, gradient_weight
 from evenstep.core.policy import Policy, View, even_sizes, fits, keep_current, predict_times
 from evenstep.core.predictor import Predictor, Trainable
 from evenstep.core.report import Report, Reports, Usage
-from evenstep.core.rows import Arrays, from_arrays, inner_arrays, remap_rows, to_arrays
+from evenstep.core.rows import (
+    SEAL,
+    Arrays,
+    SavedState,
+    as_array,
+    from_arrays,
+    inner_arrays,
+    remap_rows,
+    sealed,
+    to_arrays,
+)
 from evenstep.core.short_form import require_whole
 from evenstep.core.split import (
     LARGEST_TOTAL,
@@ -34,6 +44,8 @@ __all__ = [
     "Predictor",
     "Report",
     "Reports",
+    "SEAL",
+    "SavedState",
     "TrainInBackground",
     "TrainNow",
     "Trainable",
@@ -41,6 +53,7 @@ __all__ = [
     "UNLIMITED",
     "Usage",
     "View",
+    "as_array",
     "as_floats",
     "as_ints",
     "check_feasible",
@@ -56,6 +69,7 @@ __all__ = [
     "remap_rows",
     "require",
     "require_whole",
+    "sealed",
     "split_affine",
     "split_monotone",
     "split_proportional",

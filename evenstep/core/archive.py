@@ -28,8 +28,7 @@ def write_archive(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays atomically: after a crash there is the old file or the new one."""
     content = io.BytesIO()
     np.savez(content, checksum=np.array(_checksum(arrays)), **arrays)  # type: ignore[arg-type]
-    with replacing(path) as file:
-        file.write(content.getbuffer())
+    replace_file(path, content.getbuffer())
 
 
 def parse_archive(content: bytes, what: str, version: int, parts: Sequence[str]) -> Arrays:
@@ -62,6 +61,12 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
+
+
+def replace_file(path: Path, content: bytes | memoryview) -> None:
+    """Write a file atomically: after a crash there is the old one or the new one."""
+    with replacing(path) as file:
+        file.write(content)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -167,34 +168,44 @@ class Planner:
         state: Mapping[str, NDArray[Any]],
         workers: Sequence[str] | None = None,
         caps: Ints | None = None,
+        total: int | None = None,
     ) -> None:
-        """Continue from a saved state of the same policy and predictor.
+        """Continue from a saved state of the same policy and predictor, or change nothing.
 
-        It was saved with the `workers` given, by default the present ones. Everything learned about
-        present workers is restored; sizes are scaled to the present members.
+        It was saved with the `workers` and the `total` given, by default the present ones.
+        Everything learned about present workers is restored; sizes are scaled to the present
+        members.
         """
+        total = self.total if total is None else total
         before = self.workers if workers is None else distinct(workers)
         n = len(before)
         own = from_arrays(
             _Own(no_usage(n), np.zeros(n, dtype=np.int64), 0, 0), inner_arrays(state, "own")
         )
-        if np.any(own.sizes < 0) or int(own.sizes.sum()) != self.total:
+        # Not by numpy, whose sum of large numbers wraps around.
+        if min(own.sizes) < 0 or sum(own.sizes.tolist()) != total:
             raise StateFileError(
-                f"saved sizes must be >= 0 and add up to {self.total}, got {own.sizes.tolist()}"
+                f"saved sizes must be >= 0 and add up to {total}, got {own.sizes.tolist()}"
+            )
+        if own.number < 0 or own.iteration < 0:
+            raise StateFileError(
+                "the number and the iteration of a saved plan must be >= 0, got "
+                f"{own.number} and {own.iteration}"
             )
         policy_state = from_arrays(self.policy.init(n), inner_arrays(state, "policy"))
+        keep, sizes = positions(self.workers, before), own.sizes
+        self.limits.bounds(total)
+        limits = self._limits_within(caps, total)
+        if before != self.workers:
+            policy_state = self.policy.remap(policy_state, keep)
+        if before != self.workers or not limits.allow(sizes, total):
+            sizes = scaled(own.sizes, keep, total, limits)
         if self.predictor is not None:
             self._restore_predictor(self.predictor, inner_arrays(state, "predictor"), before)
-        keep = positions(self.workers, before)
         if self._speed_model is not None:
             usage = remap_rows(own.usage, no_usage(len(self.workers)), keep)
             self._speed_model.restore_usage(usage)
-        self._policy_state, sizes = policy_state, own.sizes
-        if before != self.workers:
-            self._policy_state = self.policy.remap(policy_state, keep)
-        limits = self._limits_within(caps)
-        if before != self.workers or not limits.allow(sizes, self.total):
-            sizes = scaled(own.sizes, keep, self.total, limits)
+        self.total, self._policy_state = total, policy_state
         self.plan = Plan(own.number, own.iteration, sizes, reason="restored")
 
     def _restore_predictor(
@@ -203,14 +214,10 @@ class Planner:
         if tuple(before) == self.workers:
             predictor.restore(state)
             return
-        after = predictor.state()
-        predictor.remap(np.full(len(before), -1))
-        try:
-            predictor.restore(state)
-        except StateFileError:
-            predictor.remap(np.full(len(self.workers), -1))
-            predictor.restore(after)
-            raise
+        # On a copy first: a state that is refused must change nothing.
+        for one in (copy.deepcopy(predictor), predictor):
+            one.remap(np.full(len(before), -1))
+            one.restore(state)
         predictor.remap(positions(self.workers, before))
 
     def _view(self, reports: Reports, current: Ints) -> View:
@@ -222,22 +229,23 @@ class Planner:
             speeds = np.full(len(current), np.nan)
         return View(reports, current, speeds, self._limits_within(reports.caps))
 
-    def _limits_within(self, caps: Ints | None) -> Limits:
-        """Return the limits, tightened by the caps that workers report.
+    def _limits_within(self, caps: Ints | None, total: int | None = None) -> Limits:
+        """Return the limits for a total, tightened by the caps that workers report.
 
         If no plan fits them, workers share the total in proportion to their caps: to continue in
         micro-batches, or at a risk, is better than to stop.
         """
         if caps is None or not np.any(caps < self.limits.cap):
             return self.limits
+        total = self.total if total is None else total
         g = self._granularity
         # No worker can have less than the minimum, whatever cap it reports.
         least = np.maximum(-(-self.limits.minimum // g), 1)
-        usable = np.minimum(np.maximum(caps // g, least) * g, self.total)
-        share = -(-usable * self.total // (g * int(usable.sum()))) * g
+        usable = np.minimum(np.maximum(caps // g, least) * g, total)
+        share = -(-usable * total // (g * int(usable.sum()))) * g
         for cap in (usable, np.maximum(usable, share)):
             limits = self.limits.tighten(cap=cap)
-            if _is_feasible(limits, self.total):
+            if _is_feasible(limits, total):
                 return limits
         return self.limits
 

@@ -16,7 +16,8 @@ from typing import Any
 import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from evenstep.errors import InvalidSetting
+from evenstep.core import SavedState, sealed
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.lightning.batch_values import BatchValues
 from evenstep.lightning.train_loader import make_train_loader, total_of
 from evenstep.lightning.trainers import Callback, can_balance
@@ -115,10 +116,13 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
         """Return what the balancer has learned, and the position of the loader."""
         if self._balancer is None:
             return dict(self._to_restore)
-        return {"balancer": self._balancer.state_dict(), "loaders": self._states_of_loaders()}
+        states = {"balancer": self._balancer.state_dict(), "loaders": self._states_of_loaders()}
+        return sealed(states)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore them, once there are a balancer and a loader."""
+        if state_dict:
+            SavedState("a callback", state_dict, "balancer", "loaders").items("loaders")
         self._to_restore = state_dict
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -141,10 +145,19 @@ class EvenstepCallback(Callback):  # type: ignore[misc]
                 self._balancer.load_state_dict(self._to_restore["balancer"])
         self._loader = make_train_loader(self._balancer, trainer, loader, self._loader_options)
         states, self._to_restore = self._to_restore.get("loaders"), {}
-        if states is not None:
+        if states:
             self._is_positioned = True
-            self._loader.load_state_dict(states[self._balancer.worker if len(states) > 1 else 0])
+            self._loader.load_state_dict(self._own(states))
         return self._loader
+
+    def _own(self, states: list[Any]) -> Any:
+        """Return the state of this worker: that of all, or one of as many as there are workers."""
+        if len(states) not in (1, self.balancer.num_workers):
+            raise StateFileError(
+                "a checkpoint of streams must be continued by as many workers as have made it, "
+                f"{len(states)}, got {self.balancer.num_workers}"
+            )
+        return states[self.balancer.worker if len(states) > 1 else 0]
 
     def _states_of_loaders(self) -> list[Any]:
         """Return one state for all workers, or one for each of them if they read streams."""

@@ -10,7 +10,7 @@ from typing import IO
 
 import numpy as np
 
-from evenstep.core import Arrays, inner_arrays
+from evenstep.core import SEAL, Arrays, SavedState, inner_arrays
 from evenstep.core.archive import lock_folder, parse_archive, write_archive
 from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.manager.job_settings import JobSettings, check_name, safe_name
@@ -122,20 +122,22 @@ def _parse(content: bytes) -> Saved:
         return Saved(
             job,
             JobSettings(**settings),
-            int(arrays["iteration"]),
+            SavedState("a job", {"iteration": arrays["iteration"].tolist()}).whole("iteration"),
             {str(worker): float(lease) for worker, lease in leases.items()},
             _learned("running", arrays),
             _learned("learned", arrays),
             _healed(int(arrays.get("least_number", 0))),
         )
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise StateFileError(f"a saved job must be whole, {error!r}") from error
 
 
 def _arrays(name: str, learned: LearnedState | None) -> Arrays:
     if learned is None:
         return {}
-    state = {f"{name}.state.{key}": array for key, array in learned.state.items()}
+    # Without the seals of its parts: the file has a checksum.
+    parts = {key: array for key, array in learned.state.items() if not key.endswith(f".{SEAL}")}
+    state = {f"{name}.state.{key}": array for key, array in parts.items()}
     return {f"{name}.workers": np.array(learned.workers, dtype=np.str_), **state}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from evenstep.core import (
     inner_arrays,
     to_arrays,
 )
-from evenstep.errors import InvalidSetting, StateFileError
+from evenstep.errors import InvalidSetting
 from evenstep.predictors.record import outer_arrays
 
 _RATE = 0.02
@@ -87,14 +88,10 @@ class BestOf:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         own = from_arrays(_Own(np.zeros_like(self._errors)), state)
-        before = {name: candidate.state() for name, candidate in self.candidates.items()}
-        try:
-            for name, candidate in self.candidates.items():
+        # On copies first: a state that is refused must change nothing.
+        for candidates in (copy.deepcopy(self.candidates), self.candidates):
+            for name, candidate in candidates.items():
                 candidate.restore(inner_arrays(state, name))
-        except StateFileError:
-            for name, candidate in self.candidates.items():
-                candidate.restore(before[name])
-            raise
         self._errors = own.errors
         self._last = None
 

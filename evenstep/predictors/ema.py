@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Arrays, Bools, Floats, Ints, from_arrays, remap_rows, require, to_arrays
+from evenstep.core import (
+    UNLIMITED,
+    Arrays,
+    Bools,
+    Floats,
+    Ints,
+    from_arrays,
+    remap_rows,
+    require,
+    to_arrays,
+)
 from evenstep.errors import InvalidSetting, StateFileError
 
 
@@ -59,7 +69,9 @@ class Ema:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         saved = from_arrays(_fresh(self.num_workers), state)
-        require(saved.mean > 0, "saved mean speed must be > 0", saved.mean, error=StateFileError)
+        possible = (saved.mean > 0) & (saved.mean <= UNLIMITED)
+        rule = "saved mean speed must be > 0 and at most 2^53"
+        require(possible, rule, saved.mean, error=StateFileError)
         self._state = saved
 
 

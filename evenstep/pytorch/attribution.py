@@ -314,7 +314,11 @@ def adopt_batch(
     `is_next` says that the next passes run on it, or on another one of the same weight.
     """
     iteration = loop.begin(of)
-    batch = fetch()
+    try:
+        batch = fetch()
+    except StopIteration:
+        loop.has_no_batch()
+        raise
     loop.has_batch(np.full(loop.num_workers, samples), (0, of.num_begun))
     attribution.hand_out(iteration, samples, batch)
     if is_next:

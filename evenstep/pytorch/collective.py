@@ -15,13 +15,18 @@ import sys
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import timedelta
 from functools import cache
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from evenstep.core import Floats, Ints
+from evenstep.training.heartbeat import SharedStore
 
 
 class ProcessGroupCollective:
@@ -32,19 +37,24 @@ class ProcessGroupCollective:
         self.inflight = inflight
         self.worker = dist.get_rank(group)
         self.num_workers = dist.get_world_size(group)
+        self.explained: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Makes a context in which a failure of an exchange names the missing worker."""
 
     def everybody(self, row: Floats) -> Floats:
         """Return the rows of all workers: each fills its own in zeros, and they are summed."""
         rows = torch.zeros(self.num_workers, len(row), dtype=torch.float64)
         rows[self.worker] = torch.from_numpy(row)
-        dist.all_reduce(self.inflight.watch(rows), group=self.group)
+        with self.explained():
+            dist.all_reduce(self.inflight.watch(rows), group=self.group)
         gathered: Floats = rows.numpy()
         return gathered
 
     def of_first(self, numbers: Ints) -> Ints:
         """Return the numbers of worker 0; all workers must pass the same length."""
         sent = torch.from_numpy(numbers.copy())
-        dist.broadcast(self.inflight.watch(sent), dist.get_global_rank(self.group, 0), self.group)
+        first_rank = dist.get_global_rank(self.group, 0)
+        with self.explained():
+            dist.broadcast(self.inflight.watch(sent), first_rank, self.group)
         first: Ints = sent.numpy()
         return first
 
@@ -63,7 +73,23 @@ def _side_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
     return side
 
 
+def store_of_group() -> SharedStore | None:
+    """Return a connection of its own to the TCP store of the process group, if it has one."""
+    store = dist.distributed_c10d._get_default_store()
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    if not isinstance(store, TCPStore):
+        return None
+    own = TCPStore(
+        store.host, store.port, is_master=False, timeout=_STORE_TIMEOUT, wait_for_workers=False
+    )
+    is_of_agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return SharedStore(own, f"the {'torchrun agent' if is_of_agent else 'process'} of rank 0")
+
+
 Thing = TypeVar("Thing")
+
+_STORE_TIMEOUT = timedelta(seconds=5)
 
 _PATIENCE = 5.0
 """Seconds to wait at exit: an exchange that others left unfinished takes much longer."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from evenstep.pytorch.checks import check_hook, check_model
-from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of, store_of_group
 from evenstep.pytorch.compatibility import (
     check_normalisation,
     has_batch_norm,
@@ -62,10 +62,11 @@ def make_ddp_loop(
             "comm_hook": None if comm_hook is None else isinstance(comm_hook, tuple),
             "checkpoint": checkpoint is not None,
         },
-        check=check, column=ExtraColumn(), fetches_ahead=True,
+        check=check, column=ExtraColumn(), fetches_ahead=True, store=store_of_group,
         restart=None if checkpoint is None else Restart(checkpoint, collective).without,
         **options,
     )  # fmt: skip
+    collective.explained = loop.explained
     if mode == "balanced":
         warn_of_new_sizes(given, loop.settings.granularity, device)
     return loop, collective

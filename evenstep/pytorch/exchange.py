@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class GradientExchange:
     `weight` returns the gradient weight of the batch that gradients are computed on, or None if
     there is none; `window` has the gradients of earlier batches. `ready` is called when the last
     gradients of an iteration are ready; it returns this worker's row and the function to call when
-    the rows of all workers have arrived, or None if there is no report. A row has `width` numbers.
+    the rows of all workers have arrived, or None if there is no report. `explained` makes a context
+    in which a failure of the exchange names the missing worker. A row has `width` numbers.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class GradientExchange:
         ready: Callable[[], tuple[Row, Arrived] | None],
         inflight: InflightTensors,
         finite: FiniteCheck,
+        explained: Callable[[], AbstractContextManager[None]],
         user_hook: UserHook | None = None,
         width: int = WIDTH,
     ) -> None:
@@ -69,6 +72,7 @@ class GradientExchange:
         self._ready = ready
         self._inflight = inflight
         self.finite = finite
+        self.explained = explained
         self._user_hook = user_hook
         self._carrier = torch.empty(0)
         self._width = width
@@ -151,7 +155,8 @@ class GradientExchange:
         future: torch.futures.Future[list[torch.Tensor]] = work.get_future()
 
         def arrived(done: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            done.value()  # Raises the error of the exchange, if any.
+            with self.explained():
+                done.value()  # Raises the error of the exchange, if any.
             return result()
 
         return future.then(self._inflight.watch(arrived))
@@ -203,7 +208,8 @@ class GradientExchange:
 
         def both(done: torch.futures.Future[Any]) -> torch.Tensor:
             self._arrive(rows, arrived)
-            return exchanged.value()
+            with self.explained():
+                return exchanged.value()
 
         return torch.futures.collect_all([exchanged, summed]).then(self._inflight.watch(both))
 

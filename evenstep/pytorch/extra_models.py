@@ -54,7 +54,7 @@ class ExtraModel:
         self._timer = timer
         self._exchange = GradientExchange(
             model.process_group, LossWeights(1), exchange.weight, exchange.window, self._ready,
-            inflight, exchange.finite, comm_hook,
+            inflight, exchange.finite, exchange.explained, comm_hook,
         )  # fmt: skip
         stop_broadcasting(model)
         register(model, self)

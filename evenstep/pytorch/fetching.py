@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, DistributedSampler, IterableDataset, default_collate
 
-from evenstep.core import Ints, as_ints
-from evenstep.errors import InvalidSetting
+from evenstep.core import Ints, as_array, as_ints
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.pytorch.collective import ProcessGroupCollective
 
 Key = tuple[int, int]
@@ -123,6 +123,7 @@ class SampledOrder:
         self._collective = collective
         self._sampled: tuple[int, Ints] | None = None
         self.num_samples = count_samples(dataset, sampler)
+        self._dataset: Any = dataset
 
     def of(self, epoch: int) -> Ints | None:
         """Return the order of an epoch, or None without a sampler; all workers must call it."""
@@ -133,6 +134,36 @@ class SampledOrder:
         if self._sampled is None or self._sampled[0] != epoch:
             return None
         return self._sampled[1]
+
+    def check(self, saved: object, in_mid_epoch: bool) -> Ints | None:
+        """Return the order in a checkpoint, or None without one; raise an error if it cannot fit.
+
+        In mid-epoch, the samples that are left are known from the order alone.
+        """
+        if self._sampler is None or saved is None:
+            if in_mid_epoch and (self._sampler is not None or saved is not None):
+                has, got = ("with", "without") if self._sampler is None else ("without", "with")
+                raise InvalidSetting(
+                    f"a loader must order its samples as that of the checkpoint, {has} a sampler "
+                    f"in mid-epoch, got one {got} a sampler"
+                )
+            return None
+        order = as_array(saved)
+        if order is None or order.dtype.kind != "i" or order.shape != (self.num_samples,):
+            raise StateFileError(
+                f"the order of a saved loader must be {self.num_samples} whole numbers, got "
+                f"{type(saved).__name__} of shape {getattr(order, 'shape', 'unknown')}"
+            )
+        try:
+            last = len(self._dataset) - 1
+        except (TypeError, NotImplementedError):
+            last = int(order.max())
+        if np.any(order < 0) or np.any(order > last):
+            raise StateFileError(
+                f"the order of a saved loader must be of samples from 0 to {last}, got "
+                f"{order.min()} to {order.max()}"
+            )
+        return as_ints(order)
 
     def restore(self, epoch: int, sampled: Ints | None) -> None:
         """Restore the order that the sampler gave to an epoch."""

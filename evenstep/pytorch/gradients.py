@@ -83,7 +83,7 @@ class Gradients:
         self._finite = FiniteCheck(loop.worker, loop.workers, loop.note)
         self._exchange = GradientExchange(
             model.process_group, self._loss_weights, self._weight, self._window, self._ready,
-            inflight, self._finite, comm_hook, loop.row_width,
+            inflight, self._finite, loop.explained, comm_hook, loop.row_width,
         )  # fmt: skip
         self._accumulation = AccumulationWatch(model, self._on_accumulated)
         self._extra_models = ExtraModels(model, self._exchange, loop.timer, inflight)
@@ -149,7 +149,7 @@ class Gradients:
     def average_buffers(self) -> None:
         """Average the buffers of all models, weighted by batch sizes; all workers must call it."""
         weight = gradient_weight(self._loop.batch_size, self._loop.plan.total)
-        with self._loop.away():
+        with self._loop.away(), self._loop.explained():
             for model in (self._model, *self._extra_models.models):
                 average_buffers(model.module, weight, model.process_group, self._inflight)
 
@@ -280,9 +280,9 @@ class Gradients:
     def _on_forward(self, model: torch.nn.Module, inputs: Any) -> None:
         """Pause the timer during an evaluation before the backward pass."""
         if model.training or torch.is_grad_enabled():
-            self._loop.timer.resume()
+            self._loop.resume()
         else:
-            self._loop.timer.pause()
+            self._loop.pause()
 
 
 def _weakly(gradients: Gradients) -> Callable[[], int | None]:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
+from evenstep.core import sealed
 from evenstep.core.stock_order import Pad
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.attribution import Attribution
@@ -28,7 +29,14 @@ from evenstep.pytorch.loader_options import LoaderOptions, check_loading, option
 from evenstep.pytorch.prefetching import Ahead, Dealing, Fetched, UnderWay, keys_of
 from evenstep.pytorch.stream_loader import make_stream_loader
 from evenstep.pytorch.stream_source import is_stream
-from evenstep.training.epochs import LENGTH, DealingOptions, Dealt, Epochs, ThroughEpochs
+from evenstep.training.epochs import (
+    LENGTH,
+    DealingOptions,
+    Dealt,
+    Epochs,
+    SavedPosition,
+    ThroughEpochs,
+)
 from evenstep.training.iteration import Iteration
 from evenstep.training.loop import Loop
 
@@ -214,26 +222,30 @@ class BalancedLoader(ThroughEpochs):
 
         With a sampler, it includes the order of the epoch.
         """
-        state: dict[str, Any] = dict(super().state_dict())
-        ahead = self._first_ahead()
-        if ahead is not None:
-            state |= {"epoch": ahead.epoch, "position": ahead.position, "offset": ahead.offset}
-        sampled = self._order.known(state["epoch"])
+        at = self._first_ahead() or self.epochs
+        state = self.epochs.state_at(at.epoch, at.position, at.offset)
+        sampled = self._order.known(at.epoch)
         if sampled is not None:
             state["order"] = torch.from_numpy(sampled)
-        return state
+        return sealed(state)
+
+    def check_state(self, state: Mapping[str, Any]) -> SavedPosition:
+        """Return the position of a checkpoint, or raise an error if it cannot be continued."""
+        saved = super().check_state(state)
+        self._order.check(state.get("order"), in_mid_epoch=saved.position > 0)
+        return saved
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint, also with another number of workers.
 
         The rest of the epoch is dealt out to the current workers. The seed must be the same, and in
         mid-epoch the number of samples, too. A training that began with an earlier version of
-        evenstep keeps its order, without padding.
+        evenstep keeps its order, without padding. A state that is refused changes nothing.
         """
-        super().load_state_dict(state)
+        saved = self.check_state(state)
+        self.epochs.continue_from(saved)
         self._under_way = None
-        order = state["order"].numpy() if "order" in state else None
-        self._order.restore(self.epochs.epoch, order)
+        self._order.restore(saved.epoch, self._order.check(state.get("order"), False))
 
     def _first_ahead(self) -> UnderWay | None:
         """Forget batches that were trained on, and return where the first other one is, if any."""

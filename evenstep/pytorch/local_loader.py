@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core import Ints
+from evenstep.core import UNLIMITED, Ints, SavedState, sealed
 from evenstep.core.dealing import num_iterations
 from evenstep.errors import InvalidSetting
 from evenstep.partitions import MigrationRule
@@ -155,29 +155,47 @@ class LocalLoader:
     def state_dict(self) -> dict[str, Any]:
         """Return the positions of all workers, for a checkpoint."""
         point = self._trained_to()
-        return {
-            "epoch": point.epoch,
-            "position": point.position,
-            "offset": point.offset,
-            "seed": self._seed,
-            "reading": point.reading.state(),
-            "rule": None if point.rule is None else saved(point.rule),
-        }
+        return sealed(
+            {
+                "epoch": point.epoch,
+                "position": point.position,
+                "offset": min(point.offset, int(point.reading.sizes.sum())),
+                "seed": self._seed,
+                "shuffle": self._shuffle,
+                "reading": point.reading.state(),
+                "rule": None if point.rule is None else saved(point.rule),
+            }
+        )
+
+    def check_state(self, state: Mapping[str, Any]) -> _Point:
+        """Return the point of a checkpoint, or raise an error if it cannot be continued."""
+        fields = SavedState("a local loader", state, "epoch", "position", "seed", "reading", "rule")
+        reading, now = ReadingPosition.restored(fields["reading"]), self._reading
+        # An epoch uses as many samples as all workers have, and every iteration at least one. In
+        # an earlier version, the last one could use more.
+        num_samples, total = int(reading.sizes.sum()), self._loop.total
+        position = fields.whole("position", most=num_samples)
+        offset = position * total
+        if "offset" in fields:
+            offset = fields.whole("offset", position, num_samples + total if position else 0)
+        check_position(state, {"seed": self._seed, "shuffle": self._shuffle})
+        rule = None if fields["rule"] is None else restored(fields["rule"], reading.sizes)
+        if not reading.has(now.sizes, now.digests):
+            reading, rule = reading.restart(now.sizes, now.digests), None
+        return _Point(fields.whole("epoch", most=UNLIMITED), position, offset, reading, rule)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint.
 
         If partitions have changed since, as samples have moved or workers are others, all workers
-        begin a new traversal of their samples, in an order that was not used yet.
+        begin a new traversal of their samples, in an order that was not used yet. A state that is
+        refused changes nothing.
         """
-        check_position(state, {"seed": self._seed})
-        then, now = ReadingPosition.restored(state["reading"]), self._reading
-        same = then.has(now.sizes, now.digests)
-        self._reading = then if same else then.restart(now.sizes, now.digests)
-        if self._migration is not None and same and state["rule"] is not None:
-            self._migration.go_back(restored(state["rule"], now.sizes))
-        self._epoch, self._position, self._begun = state["epoch"], state["position"], None
-        self._offset = state.get("offset", self._position * self._loop.total)
+        point = self.check_state(state)
+        self._reading, self._begun = point.reading, None
+        if self._migration is not None and point.rule is not None:
+            self._migration.go_back(point.rule)
+        self._epoch, self._position, self._offset = point.epoch, point.position, point.offset
         self._open(self._snapshot)
 
     def _point(self) -> _Point:

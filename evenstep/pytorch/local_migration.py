@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from evenstep.core import Floats, Ints, frozen
+from evenstep.core import Floats, Ints, SavedState, frozen
 from evenstep.partitions import MigrationRule
 from evenstep.partitions.handover.task import MigrationOutcome
 from evenstep.partitions.rules.rule import MigrationState
@@ -143,5 +143,7 @@ def saved(state: MigrationState) -> dict[str, Any]:
 
 def restored(state: Mapping[str, Any], sizes: Ints) -> MigrationState:
     """Return the state of the rule from a checkpoint, for partitions of these sizes."""
-    traversals = Traversals(sizes, frozen(state["consumed"]))
-    return MigrationState(traversals, *(frozen(state[n]) for n in ("recent", "last", "jitter")))
+    names = ("recent", "last", "jitter")
+    saved = SavedState("a migration rule", state, "consumed", *names)
+    traversals = Traversals(sizes, frozen(saved.wholes("consumed", len(sizes))))
+    return MigrationState(traversals, *(frozen(saved.wholes(n, len(sizes))) for n in names))

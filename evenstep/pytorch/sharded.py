@@ -195,7 +195,8 @@ class ShardedBalancer(BalancerBase):
         """
         self._trail.check(self._collective)
         weight = gradient_weight(self.batch_size, self.plan.total)
-        average_buffers(self._model, weight, self._group, self._collective.inflight)
+        with self._loop.explained():
+            average_buffers(self._model, weight, self._group, self._collective.inflight)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the plan of a checkpoint of the same number of workers."""

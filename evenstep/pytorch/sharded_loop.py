@@ -18,22 +18,24 @@ from evenstep.core import (
     Ints,
     Limits,
     Plan,
+    SavedState,
+    as_array,
     as_floats,
-    as_ints,
     even_sizes,
     require_whole,
     split_proportional,
 )
-from evenstep.errors import DivergedPlans, StateFileError
+from evenstep.errors import DivergedPlans
 from evenstep.measure.timer import HostTimer
 from evenstep.policies import Even, Policy, Static
 from evenstep.pytorch.calibration import FittedLine, saved_by, split_by_lines
 from evenstep.pytorch.checks import check_sharded_model, mesh_of
-from evenstep.pytorch.collective import ProcessGroupCollective, collective_of
+from evenstep.pytorch.collective import ProcessGroupCollective, collective_of, store_of_group
 from evenstep.pytorch.compatibility import has_batch_norm
 from evenstep.pytorch.loss_check import check_loss
-from evenstep.training.checkpoint import GIVEN_TOTAL, Remembered
+from evenstep.training.checkpoint import GIVEN_TOTAL, Remembered, check_total
 from evenstep.training.collective import Collective, require_agreement
+from evenstep.training.heartbeat import make_heartbeat
 from evenstep.training.iteration import FinishedIteration, Iteration
 from evenstep.training.loop import Loop
 from evenstep.training.report_rows import Row, digest
@@ -74,6 +76,10 @@ def make_sharded_loop(
         min_trainable=min_trainable,
         summary=options.get("summary", True), fetches_ahead=True,
     )  # fmt: skip
+    loop.heartbeat = make_heartbeat(
+        collective, plans.workers, store_of_group, loop.progress, loop.note, None
+    )
+    collective.explained = loop.explained
     return loop, plans, collective, mesh
 
 
@@ -144,19 +150,22 @@ class CalibratedPlans:
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
         """Restore the plan of a checkpoint of the same number of workers."""
-        sizes = as_ints(state["sizes"])
-        if state.get(GIVEN_TOTAL) == self._given_total and state["total"] != self._total:
-            self.change_total(int(state["total"]), int(state["iteration"]))
-        num_workers = len(self.workers)
-        if len(sizes) != num_workers or np.any(sizes < 0) or sizes.sum() != self._total:
-            raise StateFileError(
-                f"saved sizes must be one per worker ({num_workers}), >= 0, and add up to "
-                f"{self._total}, got {sizes.tolist()}"
-            )
-        if not self._limits.allow(sizes, self._total):
-            sizes = split_proportional(self._total, np.maximum(sizes, 1e-3), self._limits)
-        self.lines = tuple(FittedLine(offset, slope) for offset, slope in state["lines"])
-        self.plan = Plan(int(state["number"]), int(state["iteration"]), sizes, reason="restored")
+        saved = SavedState("a balancer", state, "iteration", "number", "sizes", "lines", "total")
+        num_workers, total = len(self.workers), saved.whole("total", least=1, most=UNLIMITED)
+        if GIVEN_TOTAL not in saved or saved[GIVEN_TOTAL] != self._given_total:
+            check_total(total, self._total)
+        sizes = saved.wholes("sizes", num_workers)
+        if sum(sizes.tolist()) != total:
+            raise saved.wrong("sizes", f"numbers that add up to {total}")
+        if not self._limits.allow(sizes, total):
+            sizes = split_proportional(total, np.maximum(sizes, 1e-3), self._limits)
+        lines = tuple(_line(saved, line) for line in saved.items("lines"))
+        if len(lines) not in (0, num_workers):
+            raise saved.wrong("lines", f"{num_workers} of them, or none")
+        number, iteration = (saved.whole(name, most=UNLIMITED) for name in ("number", "iteration"))
+        self.even = even_sizes(total, self._limits)
+        self._total, self.lines = total, lines
+        self.plan = Plan(number, iteration, sizes, reason="restored")
         return Remembered()
 
     def note(self, iteration: int, text: str) -> None:
@@ -185,6 +194,16 @@ def _limits(settings: Settings, num_workers: int) -> Limits:
         assert isinstance(settings.maximum, int)
         maximum = settings.maximum
     return Limits.of(num_workers, settings.minimum, maximum, settings.granularity)
+
+
+def _line(saved: SavedState, values: object) -> FittedLine:
+    """Return the line of a worker in a checkpoint."""
+    line = as_array(values)
+    if line is None or line.dtype.kind not in "if" or line.shape != (2,):
+        raise saved.wrong("lines", "pairs of numbers")
+    if not np.isfinite(line).all():
+        raise saved.wrong("lines", "pairs of finite numbers")
+    return FittedLine(*line.tolist())
 
 
 class Trail:

@@ -56,7 +56,8 @@ class Restart:
     def without(self, straggler: int, name: str) -> None:
         """End this worker, so that the job continues without a straggler; all workers call it."""
         self._checkpoint()
-        dist.barrier(self._collective.group)
+        with self._collective.explained():
+            dist.barrier(self._collective.group)
         leave(self._collective.worker, name, straggler)
 
 

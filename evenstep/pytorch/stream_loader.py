@@ -20,7 +20,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data._utils.pin_memory import pin_memory as pin
 
-from evenstep.core import UNLIMITED, Bools, Floats, Ints, require_whole
+from evenstep.core import SEAL, UNLIMITED, Bools, Floats, Ints, SavedState, require_whole, sealed
 from evenstep.core.dealing import sizes_left
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch.attribution import Attribution
@@ -209,21 +209,48 @@ class StreamLoader:
         """Return the position of this worker in its stream, for a checkpoint of this worker."""
         lent, state = self._lent(), self._source.state_dict()
         buffered = [sample for _, samples in lent for sample in samples] + list(state["buffered"])
-        return {
-            "epoch": self._epoch,
-            "position": self._position - len(lent),
-            "workers": self._loop.num_workers,
-            "worker": self._loop.worker,
-            **state,
-            "buffered": buffered,
-        }
+        return sealed(
+            {
+                "epoch": self._epoch,
+                "position": self._position - len(lent),
+                "workers": self._loop.num_workers,
+                "worker": self._loop.worker,
+                **state,
+                "buffered": buffered,
+            }
+        )
+
+    def check_state(self, state: Mapping[str, Any]) -> tuple[int, int]:
+        """Return epoch and position of a checkpoint; raise an error if it cannot be continued."""
+        loop = self._loop
+        saved = SavedState(
+            "a stream", state, "epoch", "position", "workers", "worker", "is_open", "loading",
+            "num_read", "is_at_end", "buffered", "borrowed", "stream",
+        )  # fmt: skip
+        position = saved.whole("position", most=UNLIMITED)
+        saved.whole("worker", most=saved.whole("workers", least=1, most=UNLIMITED) - 1)
+        check_position(state, {"workers": loop.num_workers, "worker": loop.worker})
+        is_open, num_buffered = saved.flag("is_open"), len(saved.items("buffered"))
+        self._source.check_reading(is_open, saved["loading"])
+        saved.whole("num_read", least=num_buffered)
+        saved.flag("is_at_end")
+        saved.items("borrowed")
+        for name in ("position", "num_read"):
+            if not is_open and saved[name]:
+                raise saved.wrong(name, "0 before an epoch is begun")
+        own = saved["stream"]
+        if not (own is None or (isinstance(own, Mapping) and {*own} == {"dataset", "iterator"})):
+            raise saved.wrong("stream", "None, or the states of a data set and its iterator")
+        return saved.whole("epoch", most=UNLIMITED), position
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from this worker's own checkpoint, with the same number of workers."""
-        loop = self._loop
-        check_position(state, {"workers": loop.num_workers, "worker": loop.worker})
-        self._source.load_state_dict(state)
-        self._epoch, self._position = int(state["epoch"]), int(state["position"])
+        """Continue from this worker's own checkpoint, with the same number of workers.
+
+        A state that is refused changes nothing.
+        """
+        epoch, position = self.check_state(state)
+        self._source.load_state_dict({name: state[name] for name in state if name != SEAL})
+        self._epoch, self._position = epoch, position
         self._passed, self._is_exhausted = None, False
         self._handed_out.clear()
 

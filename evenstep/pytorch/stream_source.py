@@ -122,18 +122,21 @@ class StreamSource:
             "stream": self._stream_state(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint when the next pass is opened."""
-        if state["is_open"] and state["loading"] != self._loading:
+    def check_reading(self, is_open: bool, loading: object) -> None:
+        """Raise InvalidSetting unless a pass that was read in this way can be continued here."""
+        if is_open and loading != self._loading:
             raise InvalidSetting(
                 "in mid-epoch, samples must be read as at the checkpoint, as their order depends "
-                f"on it: {state['loading']}, got {self._loading}"
+                f"on it: {loading}, got {self._loading}"
             )
         if self._continues and self._num_read and not _has_state(self._origin):
             raise InvalidSetting(
                 "a checkpoint must be loaded before an iterator is read, as it cannot go back, got "
                 f"one after {self._num_read} samples"
             )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a checkpoint, which was checked, when the next pass is opened."""
         self.close()
         self._restored = state
         self._kept = list(state["borrowed"])

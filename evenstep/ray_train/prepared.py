@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from evenstep.core import SavedState, sealed
 from evenstep.errors import EvenstepError, InvalidSetting
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.checks import can_be_wrapped
@@ -103,21 +104,27 @@ class PreparedLoader:
 
         That of worker 0 fits all workers; a stream has one on each worker.
         """
-        return {
-            "balancer": self.balancer.state_dict(),
-            "loader": self._loader.state_dict(),
-            "epoch": getattr(self.sampler, "epoch", None),
-        }
+        return sealed(
+            {
+                "balancer": self.balancer.state_dict(),
+                "loader": self._loader.state_dict(),
+                "epoch": getattr(self.sampler, "epoch", None),
+            }
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint, also with another number of workers.
 
         The total must be the same, and so a DataLoader's batch size times the number of workers.
+        A state that is refused changes nothing.
         """
-        self.balancer.load_state_dict(state["balancer"])
-        self._loader.load_state_dict(state["loader"])
-        if isinstance(self.sampler, DistributedSampler) and state["epoch"] is not None:
-            self.sampler.set_epoch(state["epoch"])
+        saved = SavedState("a loader of Ray Train", state, "balancer", "loader", "epoch")
+        epoch = None if saved["epoch"] is None else saved.whole("epoch")
+        self._loader.check_state(saved["loader"])
+        self.balancer.load_state_dict(saved["balancer"])
+        self._loader.load_state_dict(saved["loader"])
+        if isinstance(self.sampler, DistributedSampler) and epoch is not None:
+            self.sampler.set_epoch(epoch)
 
     def close(self) -> None:
         """End the balancer and print its summary; the end of the training function does so, too."""

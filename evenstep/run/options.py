@@ -29,6 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--maximum", metavar="N[,N...]", help="of every worker's batch size, or one per worker")
     add("--granularity", metavar="N", help="batch sizes are multiples of it")
     add("--warm-up", metavar="N", help="iterations whose times are not reported; default 2")
+    add("--watchdog", metavar="N", help="end a job that hangs for N usual iterations")
     # torchrun itself takes --log for one of its own.
     add("--log", "--run-log", metavar="FILE", help="write a run log")
     add("--no-summary", action="store_true", help="no line on the time saved at the end")
@@ -48,7 +49,7 @@ def settings_of(
     environment = os.environ if environment is None else environment
     settings: dict[str, Any] = {}
     for name in ("mode", "policy", "predictor", "shares", "loss", "minimum", "maximum",
-                 "granularity", "warm_up", "log"):  # fmt: skip
+                 "granularity", "warm_up", "watchdog", "log"):  # fmt: skip
         given = getattr(args, name)
         text = environment.get(f"EVENSTEP_{name.upper()}") if given is None else given
         if text is not None:
@@ -134,6 +135,7 @@ _READERS: Mapping[str, Any] = {
     "minimum": _whole,
     "granularity": _whole,
     "warm_up": _whole,
+    "watchdog": _whole,
     "maximum": _maximum,
     "shares": _shares,
 }

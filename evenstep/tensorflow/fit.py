@@ -18,13 +18,13 @@ import numpy as np
 import tensorflow as tf
 from keras.src.trainers.data_adapters.tf_dataset_adapter import TFDatasetAdapter
 
-from evenstep.core import Ints
+from evenstep.core import Ints, SavedState, sealed
 from evenstep.errors import InvalidSetting
 from evenstep.tensorflow.balancer import loop_of
 from evenstep.tensorflow.balancer_base import BalancerBase, average_buffers
 from evenstep.tensorflow.fetching import INDICES, Map, TensorSamples
 from evenstep.tensorflow.summing import Gradient, dense, summed_already, weighted_sums
-from evenstep.training.epochs import DealingOptions, Epochs
+from evenstep.training.epochs import DealingOptions, Epochs, SavedPosition
 from evenstep.training.settings import Options
 
 if TYPE_CHECKING:
@@ -125,12 +125,19 @@ class FitBalancer(BalancerBase, keras.callbacks.Callback):  # type: ignore[misc]
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, and the epoch, for a checkpoint between two epochs."""
         epochs = None if self._epochs is None else self._epochs.state_dict()
-        return {"loop": self._loop.state_dict(), "epochs": epochs}
+        return sealed({"loop": self._loop.state_dict(), "epochs": epochs})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint; call it before or after `dataset`."""
-        self._loop.load_state_dict(state["loop"])
-        self._saved_epochs = state["epochs"]
+        """Continue from a checkpoint; call it before or after `dataset`.
+
+        A state that is refused changes nothing.
+        """
+        saved = SavedState("a balancer of fit", state, "loop", "epochs")
+        if saved["epochs"] is not None:
+            check = SavedPosition.of if self._epochs is None else self._epochs.check_state
+            check(saved["epochs"])
+        self._loop.load_state_dict(saved["loop"])
+        self._saved_epochs = saved["epochs"]
         self._restore_epochs()
 
     def _restore_epochs(self) -> None:

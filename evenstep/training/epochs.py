@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from evenstep.core import Ints, require_whole
+from evenstep.core import UNLIMITED, Ints, SavedState, require_whole, sealed
 from evenstep.core.dealing import borrow, deal, num_iterations, numpy_order, sizes_within
 from evenstep.core.stock_order import Pad, check_pad, padded, padded_length, stock_order
 from evenstep.errors import InvalidSetting
@@ -22,6 +22,9 @@ LENGTH = "dataset length"
 ORDER = "order of epochs"
 """The key of a checkpoint for the order it was made in. One of an earlier version has none: that
 order was numpy's, without padding, and is kept to the end of the training."""
+
+_IN_MID_EPOCH = (LENGTH, "shuffle")
+"""Settings that may change between two epochs."""
 
 Divide = Callable[[Ints, Ints, int, int], tuple[Ints, Ints]]
 """From samples, sizes, the smallest size and a worker to its samples and the sizes of all."""
@@ -189,30 +192,90 @@ class Epochs:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position (epoch, iteration and samples), for a checkpoint."""
+        return sealed(self.state_at(self.epoch, self.position, self.offset))
+
+    def state_at(self, epoch: int, position: int, offset: int) -> dict[str, Any]:
+        """Return the state at a position, with the shape of what it is a position in."""
         return {
-            "epoch": self.epoch,
-            "position": self.position,
-            "offset": self.offset,
+            "epoch": epoch,
+            "position": position,
+            "offset": offset,
             "total": self.total,
+            "one total": offset == min(position * self.total, self.length),
+            "epoch length": self.length,
             ORDER: "stock" if self._is_stock else "numpy",
             **self._kept,
         }
 
     @property
     def _kept(self) -> dict[str, int]:
-        return {"seed": self._seed, LENGTH: self.num_samples}
+        return {"seed": self._seed, LENGTH: self.num_samples, "shuffle": bool(self._shuffle)}
+
+    def check_state(self, state: Mapping[str, Any]) -> SavedPosition:
+        """Return the position of a checkpoint, or raise an error if it cannot be continued."""
+        position = SavedPosition.of(state)
+        check_position(state, self._kept)
+        return position
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint, also with another number of workers or another total.
 
-        A training that began with an earlier version keeps its order.
+        A training that began with an earlier version keeps its order. A state that is refused
+        changes nothing.
         """
-        check_position(state, self._kept)
-        self._is_stock = state.get(ORDER, "numpy") == "stock"
-        self._order = None
-        position = int(state["position"])
-        offset = state.get("offset", position * int(state["total"]))
-        self.go_to(int(state["epoch"]), position, min(int(offset), self.length))
+        self.continue_from(self.check_state(state))
+
+    def continue_from(self, saved: SavedPosition) -> None:
+        """Continue at the position of a checkpoint, which was checked."""
+        self._is_stock, self._order = saved.is_stock, None
+        self.go_to(saved.epoch, saved.position, min(saved.offset, self.length))
+
+
+@dataclass(frozen=True)
+class SavedPosition:
+    """The position of a checkpoint, whose fields fit each other."""
+
+    epoch: int
+    position: int
+    offset: int
+    is_stock: bool
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> SavedPosition:
+        """Read the state of `Epochs`, or raise StateFileError.
+
+        >>> saved = {"epoch": 0, "position": 4, "seed": 0, "total": 10, "dataset length": 100}
+        >>> SavedPosition.of(saved).offset
+        40
+        >>> SavedPosition.of(saved | {"position": 99})
+        Traceback (most recent call last):
+        evenstep.errors.StateFileError: position of a saved loader must be at most 10, got 99
+        """
+        saved = SavedState("a loader", state, "epoch", "position", "total", "seed", LENGTH)
+        epoch, num_samples = (saved.whole(name, most=UNLIMITED) for name in ("epoch", LENGTH))
+        total = saved.whole("total", least=1, most=UNLIMITED)
+        saved.whole("seed", least=-(2**63), most=2**64)
+        # Earlier versions did not store the length: no iteration begins after the last sample.
+        length, longest = num_samples + total - 1, num_samples
+        if "epoch length" in saved:
+            length = saved.whole("epoch length", most=UNLIMITED)
+            longest = max(num_samples, length)
+        # Otherwise all that is known is that every iteration has at least one sample.
+        one_total = saved.flag("one total") if "one total" in saved else "offset" not in saved
+        most = -(-longest // total) if one_total else length
+        position = saved.whole("position", most=most)
+        offset = min(position * total, length)
+        if "offset" in saved:
+            given = saved.whole("offset", least=position, most=length)
+            if given != offset and (one_total or not position):
+                raise saved.wrong("offset", f"{offset} after {position} iterations of {total}")
+            offset = given
+        if "shuffle" in saved:
+            saved.flag("shuffle")
+        if ORDER in saved and saved[ORDER] not in ("stock", "numpy"):
+            raise saved.wrong(ORDER, "'stock' or 'numpy'")
+        is_stock = ORDER in saved and saved[ORDER] == "stock"
+        return cls(epoch, position, offset, is_stock)
 
 
 class ThroughEpochs:
@@ -231,6 +294,10 @@ class ThroughEpochs:
     def state_dict(self) -> dict[str, Any]:
         """Return the position (epoch, iteration and samples), for a checkpoint."""
         return self.epochs.state_dict()
+
+    def check_state(self, state: Mapping[str, Any]) -> SavedPosition:
+        """Return the position of a checkpoint, or raise an error if it cannot be continued."""
+        return self.epochs.check_state(state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a checkpoint, also with another number of workers."""
@@ -263,7 +330,7 @@ def deal_slice(
 
 
 def check_position(state: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
-    """Raise InvalidSetting unless the settings of a loader are those of a checkpoint.
+    """Raise InvalidSetting, with all that differs, unless a loader fits a checkpoint.
 
     The data set may have grown since, but not in mid-epoch, as that would change the order.
 
@@ -275,10 +342,11 @@ def check_position(state: Mapping[str, Any], settings: Mapping[str, Any]) -> Non
     evenstep.errors.InvalidSetting: the loader's dataset length must be that of the checkpoint,
     1000, got 1200 in mid-epoch
     """
-    for what, got in settings.items():
-        where = " in mid-epoch" if what == LENGTH else ""
-        if state[what] != got and (state["position"] or not where):
-            raise InvalidSetting(
-                f"the loader's {what} must be that of the checkpoint, {state[what]}, got {got}"
-                f"{where}"
-            )
+    problems = [
+        f"the loader's {what} must be that of the checkpoint, {state[what]}, got {got}"
+        f"{' in mid-epoch' if what in _IN_MID_EPOCH else ''}"
+        for what, got in settings.items()
+        if what in state and state[what] != got and (state["position"] or what not in _IN_MID_EPOCH)
+    ]
+    if problems:
+        raise InvalidSetting("; ".join(problems))

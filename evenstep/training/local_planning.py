@@ -13,8 +13,7 @@ from evenstep.core.planner import Planner
 from evenstep.training.checkpoint import (
     GIVEN_TOTAL,
     Remembered,
-    last_reports,
-    remembered,
+    SavedBalancer,
     restore,
     save,
     saved_total,
@@ -80,7 +79,7 @@ class LocalPlanning:
         """Plan for another total from an iteration on; sizes stay in proportion."""
         before, last = self.planner.total, self.totals.last_reports
         self.planner.change_total(total, iteration, None if last is None else last.caps)
-        self.note(iteration, f"the total changes from {before} to {total} samples")
+        self._note_total(before, total, iteration)
 
     def meet(self) -> None:
         """Do nothing: the gradient exchange has carried all reports."""
@@ -95,17 +94,22 @@ class LocalPlanning:
 
         The total becomes that of the checkpoint, if it was changed from the same one as here.
         """
-        saved = saved_total(state, self.planner.total, self._given_total)
-        if saved != self.planner.total:
-            self.change_total(saved, int(state["iteration"]))
-        restore(self.planner, state)
-        self.totals.last_reports = last_reports(state, self.workers)
+        saved = SavedBalancer.of(state, "balancer")
+        before = self.planner.total
+        total = saved_total(saved, before, self._given_total)
+        restore(self.planner, saved)
+        self._note_total(before, total, saved.iteration)
+        self.totals.last_reports = saved.last_reports(self.workers)
         self._straggler = StragglerWatch()
-        return remembered(state, self.workers[worker])
+        return saved.about(self.workers[worker])
 
     def note(self, iteration: int, text: str) -> None:
         """Write a note about the boundary before an iteration into the run log, if there is one."""
         self.totals.note(iteration, text)
+
+    def _note_total(self, before: int, total: int, iteration: int) -> None:
+        if total != before:
+            self.note(iteration, f"the total changes from {before} to {total} samples")
 
     def summary(self) -> str:
         """Return one line on the time that balancing has saved so far."""

@@ -17,18 +17,19 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evenstep.core import Ints, Plan, Policy
+from evenstep.core import Ints, Plan, Policy, sealed
 from evenstep.measure.timer import Timer
 from evenstep.training.boundary import Boundary
 from evenstep.training.checkpoint import Remembered
 from evenstep.training.collective import Collective, mean_over_workers, require_agreement
 from evenstep.training.epochs import Dealt, Epochs
+from evenstep.training.heartbeat import AWAY, EXCHANGE, WORK, Heartbeat, Progress
 from evenstep.training.iteration import FinishedIteration, Iteration, Pass, Share
 from evenstep.training.report_rows import WIDTH, ExtraColumn, Row, digest
 from evenstep.training.reporter import Reporter
@@ -114,6 +115,10 @@ class Loop:
         self._finished: FinishedIteration | None = None
         self._arrived: deque[tuple[FinishedIteration, Callable[[], Rows]]] = deque()
         self._prints = summary and self.worker == 0
+        self.heartbeat: Heartbeat | None = None
+        """The signs of life of all workers, if they share a store."""
+        self._num_begun = 0
+        self._is_loading = self._is_exchanging = self._is_away = False
         atexit.register(self.close)
 
     @property
@@ -185,6 +190,8 @@ class Loop:
         `of` is the pass over a loader that its batch comes from.
         """
         of = of or Pass()
+        self._num_begun += 1
+        self._is_loading, self._is_exchanging, self._is_away = True, False, False
         self.leave_out(*(o for o in self.outstanding if _is_evaluation(o.of, of)))
         self._call_after()
         if not self._fetches_ahead or self.now.is_retired:
@@ -220,12 +227,17 @@ class Loop:
         begun.batch, begun.position = Share(sizes, self.worker, importance), position
         begun.size = samples if size is None or samples == 0 else size
         begun.loading = time.perf_counter() - self._requested
+        self._is_loading = False
         if self._fetches_ahead:
             self.outstanding.append(begun)
             if not self.now.is_retired:
                 return
             self.now = self.outstanding[0]
         self.timer.batch(self.now.size)
+
+    def has_no_batch(self) -> None:
+        """Record that there is no batch for the iteration begun last, as its loader has ended."""
+        self._is_loading = False
 
     def use(self, iteration: Iteration) -> None:
         """Compute gradients on the batch of this iteration from now on.
@@ -234,7 +246,7 @@ class Loop:
         batches of the same pass, and of passes that have ended, are passed over: they were probably
         left out by the script.
         """
-        before, self.now = self.now, iteration
+        before, self.now, self._is_away = self.now, iteration, False
         if before.is_retired and not iteration.is_done:
             # Its batch was fetched ahead, or is used once more before an exchange.
             self.timer.start()
@@ -257,6 +269,7 @@ class Loop:
         processing time is then unknown.
         """
         of.has_ended = True
+        self.has_no_batch()
         if not of.has_trained and not self.now.is_retired and self.now.of is not of:
             self.timer.spoil()
 
@@ -307,6 +320,7 @@ class Loop:
         self._kept.clear()
         self.retire(ended)
         self.iteration += 1
+        self._is_exchanging = True
         return done
 
     def report(self, device_memory: float | None = None) -> Row:
@@ -327,16 +341,53 @@ class Loop:
     def take(self, rows: Rows) -> None:
         """Take the sum of all workers' slots about the iteration that was finished last."""
         assert self._finished is not None, "take follows finish"
+        self._is_exchanging = False
         shaped: Rows = np.asarray(rows, dtype=np.float32)
         self._learn(self._finished, shaped.reshape(self.num_workers, self.row_width))
 
     def arrive(self, done: FinishedIteration, read: Callable[[], Rows]) -> None:
         """Store how to read the rows about an iteration, for when a later one begins."""
         self._arrived.append((done, read))
+        self._is_exchanging = False
 
-    def away(self) -> AbstractContextManager[None]:
-        """Return a context that pauses the timer of this worker's own work."""
-        return away_from(self.timer)
+    def pause(self) -> None:
+        """Pause the timer of this worker's own work, during an evaluation, say."""
+        self._is_away = True
+        self.timer.pause()
+
+    def resume(self) -> None:
+        """Continue the work after `pause`."""
+        self._is_away = False
+        self.timer.resume()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Pause the timer of this worker's own work."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def progress(self) -> Progress:
+        """Return how far this worker has come; other threads may ask too."""
+        phase = AWAY
+        if self._is_exchanging:
+            phase = EXCHANGE
+        elif not self._is_away and (self._is_loading or not self.now.is_retired):
+            phase = WORK
+        return Progress(phase, self.iteration, self._num_begun)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Raise WorkerLost, which names the missing worker, where an exchange fails."""
+        try:
+            yield
+        except RuntimeError as error:
+            lost = None if self.heartbeat is None else self.heartbeat.explain(error)
+            if lost is None:
+                raise
+            raise lost from error
 
     def note(self, iteration: int, text: str) -> None:
         """Write a note about the boundary before an iteration into the run log, if there is one."""
@@ -359,10 +410,10 @@ class Loop:
     def state_dict(self) -> dict[str, Any]:
         """Return everything learned, for a checkpoint; the state of one worker fits all."""
         self._take_arrived(self._lag)
-        return self._boundary.state(self.iteration)
+        return sealed(self._boundary.state(self.iteration))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Remembered:
-        """Restore a checkpoint, also one of another number of workers.
+        """Restore a checkpoint, also one of another number of workers, or change nothing.
 
         Returns what it holds about this worker.
         """
@@ -375,6 +426,7 @@ class Loop:
         self.outstanding.clear()
         self.passed_over.clear()
         self._kept.clear()
+        self._is_loading = self._is_exchanging = False
         self.iteration = int(state["iteration"])
         self.now = self._retired = self._before_the_first()
         return known
@@ -386,7 +438,10 @@ class Loop:
     def close(self) -> None:
         """Stop background work and print the summary; this also happens at exit."""
         atexit.unregister(self.close)
+        heartbeat, self.heartbeat = self.heartbeat, None
         try:
+            if heartbeat is not None:
+                heartbeat.close()
             if self.column is not None:
                 self.column.close()
             self._reporter.close()

@@ -17,6 +17,7 @@ from evenstep.training.collective import (
     gather_values,
     require_agreement,
 )
+from evenstep.training.heartbeat import SharedStore, make_heartbeat
 from evenstep.training.local_planning import LocalPlanning
 from evenstep.training.loop import Loop, Restart, away_from
 from evenstep.training.manager_planning import Away, ManagerPlanning
@@ -54,6 +55,7 @@ def make_loop(
     column: ExtraColumn | None = None,
     restart: Restart | None = None,
     fetches_ahead: bool = False,
+    store: Callable[[], SharedStore | None] | None = None,
     **options: Unpack[Options],
 ) -> Loop:
     """Return the loop of this worker; all workers must call it.
@@ -62,7 +64,8 @@ def make_loop(
     `device` is the kind of device that the workers compute on, `device_name` identifies one of
     several. `rebuilds` is the number of iterations at the start whose times are not reported, in
     addition to `warm_up`. `common` must be the same on all workers; once that is known, `check`
-    raises errors for other settings.
+    raises errors for other settings. `store` connects to a store for the signs of life of all
+    workers, if the framework has one.
     """
     settings = settle(
         collective, total, options, min_trainable=min_trainable, micro_batches=micro_batches,
@@ -82,11 +85,15 @@ def make_loop(
         choose_predictor(policy, settings.predictor) if coordinator is None else None,
         timer, settings.warm_up + rebuilds, reads=bool(log) or policy.uses_speeds,
     )  # fmt: skip
-    return Loop(
+    loop = Loop(
         collective, settings, boundary, timer, reporter, min_trainable=min_trainable, lag=lag,
         column=column, restart=restart, summary=options.get("summary", True),
         fetches_ahead=fetches_ahead,
     )  # fmt: skip
+    loop.heartbeat = make_heartbeat(
+        collective, members, store, loop.progress, loop.note, settings.watchdog
+    )
+    return loop
 
 
 def settle(
@@ -110,7 +117,7 @@ def settle(
     settings = Settings(
         total, options.get("mode", "balanced"), options.get("shares"), options.get("policy"),
         options.get("predictor"), minimum, options.get("maximum"), micro_batches, granularity,
-        straggler, options.get("warm_up", 2),
+        straggler, options.get("warm_up", 2), options.get("watchdog"),
     )  # fmt: skip
     # Before all other checks: a worker that raised alone would leave the others waiting.
     job = _agreed_job(coordinator, options.get("name"))
@@ -118,6 +125,7 @@ def settle(
     if coordinator is not None:
         settings = _with_job(settings, coordinator, collective.num_workers, min_trainable)
     check_sizes(settings.total, settings.minimum, collective.num_workers)
+    settings.check_watchdog()
     if check is not None:
         check()
     settings.check_retries(min_trainable)

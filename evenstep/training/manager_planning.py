@@ -33,8 +33,7 @@ from evenstep.errors import EvenstepError, InvalidSetting, StateFileError
 from evenstep.measure.timer import Clock
 from evenstep.training.checkpoint import (
     Remembered,
-    last_reports,
-    remembered,
+    SavedBalancer,
     save_plan,
     saved_sizes,
 )
@@ -138,8 +137,8 @@ class ManagerPlanning:
 
     def restore(self, state: Mapping[str, Any], worker: int) -> Remembered:
         """Use the sizes of a checkpoint until there is a newer plan."""
-        sizes = saved_sizes(state, self.workers, self.plan.total)
-        iteration = int(state["iteration"])
+        saved = SavedBalancer.of(state, "sizes")
+        sizes, iteration = saved_sizes(saved, self.workers, self.plan.total), saved.iteration
         if iteration < self._reached:
             raise StateFileError(
                 "the iteration of a checkpoint must not be before that which the job has reached, "
@@ -149,8 +148,8 @@ class ManagerPlanning:
             self.plan = Plan(self.plan.number, iteration, sizes, "restored")
         self._shown.clear()
         self._report = None
-        self.totals.last_reports = last_reports(state, self.workers)
-        return remembered(state, self.workers[worker])
+        self.totals.last_reports = saved.last_reports(self.workers)
+        return saved.about(self.workers[worker])
 
     def note(self, iteration: int, text: str) -> None:
         """Write a note about the boundary before an iteration into the run log, if there is one."""

@@ -60,6 +60,9 @@ class LoopOptions(SizeOptions, total=False):
     """Measures batch processing times; by default, the timer for the device."""
     source: str
     """The source of times that the run log names: `measured` or `emulated`."""
+    watchdog: float | None
+    """End the job, with the stacks of all workers, if an iteration takes that many times the usual
+    one, and at least a minute; only for DDP."""
 
 
 class Options(LoopOptions, total=False):
@@ -100,6 +103,7 @@ class Settings:
     granularity: int
     straggler: str
     warm_up: int
+    watchdog: float | None = None
 
     def agreed(self) -> dict[str, Any]:
         """Return the settings in a form that can be compared between processes."""
@@ -152,6 +156,14 @@ class Settings:
             # With micro-batches, the largest batch limits the pieces, not the plan.
             caps=None if self.micro_batches else caps,
         )  # fmt: skip
+
+    def check_watchdog(self) -> None:
+        """Raise InvalidSetting for a watchdog that would end usual iterations."""
+        given = self.watchdog
+        if given is not None and not (isinstance(given, (int, float)) and given > 1):
+            raise InvalidSetting(
+                f"watchdog must be a number of usual iterations > 1, or None, got {given!r}"
+            )
 
     def limit_of(self, worker: int, num_workers: int) -> int | None:
         """Return the given largest batch that a worker can run at once, or None."""

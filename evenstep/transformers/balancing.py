@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, get_last_checkpoint
 
-from evenstep.errors import InvalidSetting
+from evenstep.core import SavedState, sealed
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.compatibility import has_batch_norm
 from evenstep.transformers.losses import Kind, MeanCheck, differentiable, kind_of
@@ -25,6 +26,18 @@ if TYPE_CHECKING:
 
 STATE_FILE = "evenstep.pt"
 """In the folder of a checkpoint: what the balancer has learned, and where the loader is."""
+
+
+def read_state(file: Path) -> Any:
+    """Return the state in a file; or the error, as all workers must raise it."""
+    try:
+        state = torch.load(file, weights_only=True)
+        SavedState("a balanced Trainer", state, "balancer", "loader")
+        SavedState("a balancer", state["balancer"], "iteration", "total")
+    except Exception as error:
+        # A damaged file makes torch raise almost any error.
+        return StateFileError(f"{file}: {error}")
+    return state
 
 
 class Balancing(TrainerCallback):  # type: ignore[misc]
@@ -63,8 +76,10 @@ class Balancing(TrainerCallback):  # type: ignore[misc]
         args = self._trainer.args
         folder = get_last_checkpoint(args.output_dir) if checkpoint is True else checkpoint
         file = Path(folder or "", STATE_FILE)
-        read = [torch.load(file, weights_only=True) if folder and file.exists() else {}]
+        read = [read_state(file) if folder and file.exists() else {}]
         dist.broadcast_object_list(read, device=args.device)
+        if isinstance(read[0], StateFileError):
+            raise read[0]
         self._saved = read[0]
 
     def make_loader(self, stock: Any) -> TrainLoader:
@@ -83,7 +98,7 @@ class Balancing(TrainerCallback):  # type: ignore[misc]
             self.balancer = Balancer(model, total, loss="global", **self._options)
             self._model = model
         state = self._saved.get("balancer")
-        if state is not None and state["total"] == total:
+        if state is not None and SavedState("a balancer", state)["total"] == total:
             self.balancer.load_state_dict(state)
         self.balancer.total = total
         return self.balancer
@@ -96,7 +111,7 @@ class Balancing(TrainerCallback):  # type: ignore[misc]
             return
         if state.is_world_process_zero:
             saved = {"balancer": self.balancer.state_dict(), "loader": self.loader.state_dict()}
-            torch.save(saved, folder / STATE_FILE)
+            torch.save(sealed(saved), folder / STATE_FILE)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Average BatchNorm's statistics before an evaluation or a checkpoint.

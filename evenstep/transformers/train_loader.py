@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from evenstep.core import sealed
 from evenstep.pytorch import BalancedLoader, Balancer
 from evenstep.transformers.stock_loader import StockOrder, check_stock_loader, loading_of_stock
 
@@ -59,7 +60,7 @@ class TrainLoader:
         loader = self._made()
         loader.set_epoch(self._epoch)
         if self._skipped:
-            loader.load_state_dict(self._position_in(loader))
+            self._go_to_position(loader)
             self._skipped = 0
         return iter(loader)
 
@@ -68,7 +69,7 @@ class TrainLoader:
         state = self._made().state_dict()
         if self._order.depends_on_epoch_only:
             state.pop("order", None)
-        return state
+        return sealed(state)
 
     def _made(self) -> BalancedLoader:
         if self._loader is None:
@@ -77,8 +78,8 @@ class TrainLoader:
             self._loader = balancer.loader(self.dataset, sampler=self._order, **options)
         return self._loader
 
-    def _position_in(self, loader: BalancedLoader) -> dict[str, Any]:
-        """Return the position after the skipped batches; with its order, if the checkpoint has it.
+    def _go_to_position(self, loader: BalancedLoader) -> None:
+        """Continue after the skipped batches; in the order of the checkpoint, if it has that one.
 
         Which batches are skipped is the Trainer's decision, also where a checkpoint says otherwise.
         """
@@ -87,9 +88,8 @@ class TrainLoader:
             "position": self._skipped,
             "offset": self._skipped * self.total,
         }
-        saved = dict(self._saved or {})
-        if all(saved.get(name) == value for name, value in place.items()):
-            return saved
-        state = {**loader.state_dict(), **place}
-        state.pop("order", None)
-        return state
+        saved = self._saved or {}
+        if "order" in saved and all(saved.get(name) == value for name, value in place.items()):
+            loader.load_state_dict(saved)
+        else:
+            loader.go_to(self._epoch, self._skipped)

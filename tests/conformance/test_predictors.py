@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from evenstep.core import TrainNow
+from evenstep.core.rows import SEAL
 from evenstep.errors import StateFileError
 from evenstep.predictors import PREDICTORS, make_predictor
 
@@ -267,6 +268,9 @@ def damages(state):
     """Yield the ways in which a saved state may be damaged or foreign."""
     yield "nothing in it", {}
     for key, array in state.items():
+        if key.endswith(SEAL):
+            # Earlier versions had none.
+            continue
         yield f"{key} missing", {k: a for k, a in state.items() if k != key}
         yield f"{key} of another shape", {**state, key: array[..., None]}
         yield f"{key} of text", {**state, key: np.full(array.shape, "text")}

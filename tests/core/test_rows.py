@@ -81,7 +81,7 @@ def test_a_state_of_nothing_stays_nothing():
 
 def test_arrays_are_named_after_their_place():
     arrays = to_arrays(used())
-    assert list(arrays) == ["inner.seen", "inner.count", "level", "past", "phase", "fine"]
+    assert list(arrays) == ["inner.seen", "inner.count", "level", "past", "phase", "fine", "seal"]
     assert {name: array.shape for name, array in arrays.items()} == {
         "inner.seen": (3,),
         "inner.count": (3,),
@@ -89,6 +89,7 @@ def test_arrays_are_named_after_their_place():
         "past": (3, 2),
         "phase": (),
         "fine": (),
+        "seal": (),
     }
 
 

@@ -14,6 +14,7 @@ from evenstep.manager.job import UNSAVED, Job
 from evenstep.manager.job_settings import JobSettings
 from evenstep.manager.job_store import LARGEST_NUMBER, _parse, load_all, path_of, save
 from evenstep.manager.jobs import Jobs
+from tests.damaged import damaged
 from tests.manager.managers import said
 
 
@@ -106,9 +107,40 @@ def test_flipped_bit_is_found_or_harmless(tmp_path):
         else:
             ours, theirs = saved.running, job.saved().running
             assert ours is not None and theirs is not None
-            for name, array in theirs.state.items():
-                np.testing.assert_array_equal(ours.state[name], array)
+            for name, array in ours.state.items():
+                np.testing.assert_array_equal(theirs.state[name], array)
+            assert "own.number" in ours.state
     assert found > len(content) / 13 / 3
+
+
+def test_damaged_job_is_set_aside_or_restored_as_one_that_can_go_on(tmp_path):
+    job = trained_job(JobSettings(2, 60, "equal_finish", "ema"))
+    save(tmp_path, job.saved())
+    path = path_of(tmp_path, job.name)
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files if name != "checksum"}
+    settings = json.loads(str(arrays.pop("settings")))
+    refused = 0
+    for what, changed in damaged({"settings": settings, **arrays}):
+        try:
+            text = np.array(json.dumps(changed["settings"]))
+            content = {name: np.asarray(array) for name, array in changed.items()}
+            write_archive(path, {**content, "settings": text})
+        except (KeyError, TypeError, ValueError):
+            # Nothing that could be in a file.
+            continue
+        jobs = Jobs(tmp_path)
+        jobs.recover(now=100.0)
+        jobs.close()
+        for again in jobs:
+            assert again.iteration >= 0, what
+            if again.session is not None:
+                assert int(again.session.plan.sizes.sum()) == again.settings.total, what
+        if not list(jobs):
+            refused += 1
+            assert not path.exists()
+    assert refused > 150
+    assert len(list(tmp_path.glob("*.damaged-*"))) == refused
 
 
 def test_names_of_jobs_have_files_of_their_own(tmp_path):

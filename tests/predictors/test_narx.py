@@ -195,6 +195,7 @@ def test_wild_models_stay_near_the_recent_speeds():
     narx, ema = taught(), Ema(4)
     teach(ema, *follow_cpu(100, FULL_SPEEDS))
     state = narx.state()
+    del state["models.seal"]
     for factor in (-1e6, 1e6):
         narx.restore({**state, "models.parameters": factor * state["models.parameters"]})
         ratio = now(narx) / now(ema)

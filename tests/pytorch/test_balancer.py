@@ -363,7 +363,7 @@ MISTAKES = {
     "hook": "comm_hook must be (state, hook), got <function allreduce_hook",
     "policy": "policy must be one of even",
     "predictor": "predictor must be one of ",
-    "unknown": "summary, timer, warm_up, got 'polcy'",
+    "unknown": "summary, timer, warm_up, watchdog, got 'polcy'",
     "not wrapped": "or the strategy of a trainer, got Sequential",
     "no process group": "a process group must be there first: start the script with torchrun",
     "two balancers": "a model can have one Balancer, and this one has one already",

@@ -16,8 +16,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
+from evenstep.core.rows import sealed
 from evenstep.core.stock_order import stock_order
-from evenstep.errors import DivergedPlans
+from evenstep.errors import DivergedPlans, StateFileError
 from evenstep.pytorch import Balancer, ShardedBalancer
 from tests.pytorch.setup import FEATURES, Indices, data, distance, gradients, net, parameters
 from tests.pytorch.sharding import shard, sharded, whole, whole_gradients
@@ -290,10 +291,12 @@ def restore(path):
         for indices, _ in loader:
             rest += len(indices)
             step(balancer, model)
-        with pytest.raises(ValueError, match=r"one per worker \(2\), >= 0, and add up to 10, got"):
-            balancer.load_state_dict({**saved, "sizes": [1, 2, 7]})
-        with pytest.raises(ValueError, match=r"add up to 10, got \[1, 8\]"):
-            balancer.load_state_dict({**saved, "sizes": [1, 8]})
+        with pytest.raises(StateFileError, match=r"must be 2 whole numbers, got \[1, 2, 7\]"):
+            balancer.load_state_dict(sealed({**saved, "sizes": [1, 2, 7]}))
+        with pytest.raises(StateFileError, match=r"add up to 10, got \[1, 8\]"):
+            balancer.load_state_dict(sealed({**saved, "sizes": [1, 8]}))
+        with pytest.raises(StateFileError, match="does not fit its digest"):
+            balancer.load_state_dict({**saved, "sizes": [3, 7]})
         return balancer.plan.sizes.tolist(), rest, balancer.iteration
 
 

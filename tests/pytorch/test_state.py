@@ -97,7 +97,10 @@ def test_predictors_remember_the_speed_of_their_worker(workers):
 def test_other_seed_or_data_set_is_refused(workers):
     state = workers.run(run, count=2, names=("a", "b"), stop=2)[0][2]
     for failure in workers.failures(mismatch, state=state, seed=1):
-        assert failure.message == "the loader's seed must be that of the checkpoint, 0, got 1"
+        assert failure.message == (
+            "the loader's seed must be that of the checkpoint, 0, got 1; the loader's dataset "
+            "length must be that of the checkpoint, 221, got 100 in mid-epoch"
+        )
     for failure in workers.failures(mismatch, state=state):
         assert "dataset length must be that of the checkpoint, 221, got 100" in failure.message
 
@@ -151,7 +154,7 @@ def test_names_that_tell_nobody_apart_are_refused(workers, names, message):
 def test_state_without_what_it_needs_is_refused(workers):
     for failure in workers.failures(load, state={"iteration": 3}):
         assert failure.kind == "StateFileError"
-        assert "must have total, workers and balancer, got iteration" in failure.message
+        assert "must have iteration, total, workers and balancer, got iteration" in failure.message
 
 
 def load(state):

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from evenstep import runlog
+from evenstep.core.rows import sealed
 from evenstep.pytorch import Balancer
 from tests.pytorch.setup import (
     balanced,
@@ -374,14 +375,14 @@ def loaded(**changes):
         for _ in loader:
             exchange(balancer)
             break
-        loader.load_state_dict({**loader.state_dict(), **changes})
+        loader.load_state_dict(sealed({**loader.state_dict(), **changes}))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"workers": 3}, "workers must be that of the checkpoint, 3, got 2"),
-        ({"worker": 7}, "worker must be that of the checkpoint, 7, got "),
+        ({"workers": 9, "worker": 7}, "worker must be that of the checkpoint, 7, got "),
         ({"loading": "by 2 loading processes"}, "samples must be read as at the checkpoint"),
     ],
 )

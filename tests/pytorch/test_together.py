@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from evenstep.pytorch import Balancer
 from evenstep.pytorch.batch_limit import BatchLimit
+from tests.damaged import resealed
 from tests.pytorch.setup import (
     balanced,
     cycle,
@@ -156,7 +157,7 @@ def resume(maximum):
     state["balancer"]["own.sizes"] = [12, 4]
     state["reports"] = {"speeds": [3.0, 1.0], "caps": [2**53, 6]}
     with balanced(16, policy="even", maximum=maximum) as balancer:
-        balancer.load_state_dict(state)
+        balancer.load_state_dict(resealed(state))
         again = balancer.state_dict()["reports"]
         first = [len(samples) for samples, _ in balancer.loader(data(16))]
         return first, again, balancer._gradients._limit.size

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from evenstep.core.rows import sealed
 from evenstep.core.stock_order import stock_order
-from evenstep.errors import InvalidSetting
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.tensorflow import FitBalancer
 from evenstep.tensorflow.fit import parts_of
 from tests.tensorflow.setup import cycle, data, distance, loss_of, net, note_reports, parameters
@@ -163,7 +164,12 @@ def afterwards(strategy):
     model.fit(first_data, epochs=2, callbacks=[first], verbose=0, shuffle=False)
     second = FitBalancer(model, TOTAL, policy=cycle(*TABLE), summary=False)
     second_data = second.dataset(data(NUM_SAMPLES))
-    second.load_state_dict(first.state_dict())
+    state = first.state_dict()
+    for damaged in ({**state, "epochs": None}, sealed({**state, "epochs": {"epoch": 2}}), {}):
+        with pytest.raises(StateFileError):
+            second.load_state_dict(damaged)
+    assert second._loop.iteration == 0
+    second.load_state_dict(state)
     model.fit(second_data, callbacks=[second], verbose=0, shuffle=False)
     second.close()
     free = "apply" not in vars(model.optimizer) and "train_step" not in vars(model)

@@ -24,6 +24,7 @@ from torch.utils.data import (
 
 from evenstep.errors import InvalidSetting
 from evenstep.pytorch import Balancer
+from tests.damaged import check_refused, damaged, is_refused, resealed, same
 from tests.examples import run_on_two_workers, unified_diff
 from tests.pytorch.setup import data, net, parameters
 from tests.trainers.comparing import (
@@ -429,6 +430,31 @@ def test_checkpoint_continues_as_the_stock_script_without_a_break(
     workers.run(train_until, is_balanced=True, stop=stop, resumes=False, **given)
     continued = workers.run(train_until, is_balanced=True, stop=None, resumes=True, **given)
     assert_same_on_all(continued, stock)
+
+
+def attack_state() -> None:
+    """Load damaged states, between epochs and in mid-epoch."""
+    script = Script(True)
+    states = []
+    for num_batches, batch in enumerate(script.loader):
+        script.update(*batch)
+        if num_batches in (2, 5):
+            states.append(script.loader.state_dict())
+            if num_batches == 5:
+                break
+    loader, (state, own) = script.loader, states
+    loader.load_state_dict(own)
+    check_refused(state, loader.load_state_dict, lambda: (loader.state_dict(), loader.iteration))
+    for what, changed in damaged(state, seed=1):
+        if is_refused(loader.load_state_dict, resealed(changed)):
+            assert same(loader.state_dict(), own), what
+        else:
+            loader.load_state_dict(own)
+    script.end()
+
+
+def test_damaged_state_is_refused_as_a_whole(workers):
+    workers.run(attack_state)
 
 
 def test_single_process_is_left_to_accelerate(workers):

@@ -13,9 +13,11 @@ from accelerate.utils import DistributedType
 from torch.utils.data import BatchSampler, SequentialSampler
 from trl import DPOTrainer
 
-from evenstep.errors import InvalidSetting
+from evenstep.core.rows import sealed
+from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.transformers import balance
 from evenstep.transformers.balance import BalancedTrainer, check_parallelism
+from evenstep.transformers.balancing import read_state
 from evenstep.transformers.stock_loader import StockOrder
 from tests.examples import ROOT, run_on_two_workers
 from tests.pytorch.setup import distance
@@ -185,6 +187,20 @@ def test_resumes_exactly_in_mid_epoch(workers, tmp_path, accumulated, strategy, 
     for name in ("loss", "learning_rate", "grad_norm", "epoch"):
         assert [log[name] for log in logs] == pytest.approx([log[name] for log in expected])
     assert (tmp_path / "balanced" / f"checkpoint-{done}" / "evenstep.pt").exists() != by_stock
+
+
+def test_damaged_file_of_a_checkpoint_is_an_error_to_be_raised_on_all_workers(tmp_path):
+    file = tmp_path / "evenstep.pt"
+    state = sealed({"balancer": sealed({"iteration": 3, "total": TOTAL}), "loader": sealed({})})
+    torch.save(state, file)
+    assert read_state(file) == state
+    whole = file.read_bytes()
+    torch.save({**state, "loader": {}}, file)
+    other = file.read_bytes()
+    for content in (b"", b"text", whole[: len(whole) // 2], other):
+        file.write_bytes(content)
+        error = read_state(file)
+        assert isinstance(error, StateFileError) and str(error).startswith(f"{file}: ")
 
 
 @pytest.mark.parametrize("trainer", ["Trainer", "SFTTrainer"])

@@ -11,11 +11,16 @@ from evenstep.core import Reports
 from evenstep.core.planner import Planner
 from evenstep.errors import StateFileError
 from evenstep.policies import make_policy
-from evenstep.training.checkpoint import restore, save
+from evenstep.training.checkpoint import SavedBalancer, save
+from evenstep.training.checkpoint import restore as restore_saved
 
 
 def planner_of(policy, workers=("a", "b")):
     return Planner(workers, 60, make_policy(policy))
+
+
+def restore(planner, state):
+    restore_saved(planner, SavedBalancer.of(state, "balancer"))
 
 
 def trained(policy, iterations=5):

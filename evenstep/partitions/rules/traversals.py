@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from evenstep.core import Floats, Ints, frozen, require
+from evenstep.core import UNLIMITED, Floats, Ints, SavedState, frozen, require
 from evenstep.core.dealing import numpy_order
 from evenstep.errors import InvalidSetting
 
@@ -173,9 +173,15 @@ class ReadingPosition:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any]) -> ReadingPosition:
-        """Return the position that `state` wrote."""
-        arrays = {name: frozen(state[name]) for name in ("sizes", "digests", "consumed")}
-        return cls(**arrays, first=int(state["first"]))
+        """Return the position that `state` wrote, or raise StateFileError."""
+        saved = SavedState("a reading position", state, "sizes", "digests", "consumed", "first")
+        count = len(saved.items("sizes"))
+        sizes, consumed = saved.wholes("sizes", count, least=1), saved.wholes("consumed", count)
+        digests = saved.wholes("digests", count, least=-(2**63))
+        if not count or np.any(sizes > UNLIMITED) or np.any(consumed > UNLIMITED):
+            raise saved.wrong("sizes", "those of one or more partitions, and at most 2^53")
+        first = saved.whole("first", most=UNLIMITED)
+        return cls(frozen(sizes), frozen(digests), frozen(consumed), first)
 
 
 def counted_samples(partition_sizes: Ints, batch_sizes: Ints) -> Ints:

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from evenstep.core import Ints
+from evenstep.core import UNLIMITED, Ints, SavedState
 from evenstep.core.archive import parse_archive, write_archive
-from evenstep.errors import EvenstepError, PartitionError
+from evenstep.errors import EvenstepError, PartitionError, StateFileError
 from evenstep.partitions.handover.giver import GiverRecord
-from evenstep.partitions.handover.protocol import num_chunks
+from evenstep.partitions.handover.protocol import num_chunks, wrong_terms
 from evenstep.partitions.handover.receiver import ReceiverRecord
 from evenstep.partitions.store.blocks import chunk_name
 from evenstep.partitions.store.rows import Layout
@@ -145,31 +145,99 @@ def read_index(folder: Path) -> Index:
         return _index(json.loads(str(arrays["about"])), arrays)
     except EvenstepError as error:
         raise PartitionError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (RecursionError, ValueError) as error:
         raise PartitionError(f"{path}: an index must be whole, {error!r}") from error
 
 
-def _index(about: Any, arrays: Mapping[str, Any]) -> Index:
-    index = Index(
-        about["name"],
-        DataSet(**about["dataset"]),
-        arrays["samples"],
-        arrays["block"],
-        arrays["row"],
-        tuple((str(name), int(rows)) for name, rows in about["blocks"]),
-        int(about["version"]),
-        about["quota"],
-        {record["hand_over"]: _record(GiverRecord, record) for record in about["givings"]},
-        {record["hand_over"]: _record(ReceiverRecord, record) for record in about["takings"]},
+def _index(about: object, arrays: Mapping[str, Any]) -> Index:
+    saved = SavedState(
+        "an index", about, "name", "dataset", "blocks", "version", "quota", "givings", "takings"
     )
-    lengths = np.array([rows for _, rows in index.blocks] or [0])
-    if not len(index.samples) == len(index.block) == len(index.row):
-        raise ValueError("samples, blocks and rows must be equally many")
-    if np.any(np.diff(index.samples) <= 0) or np.any(index.row >= lengths[index.block]):
-        raise ValueError("samples must rise, and their rows be in the blocks")
-    return index
+    dataset = _dataset(saved["dataset"])
+    blocks = tuple(_block(saved, block) for block in saved.items("blocks"))
+    listed = SavedState("an index", arrays)
+    count = np.size(arrays["samples"])
+    samples, block, row = (listed.wholes(name, count) for name in ("samples", "block", "row"))
+    if np.any(np.diff(samples) <= 0):
+        raise listed.wrong("samples", "numbers that rise")
+    if np.any(block >= len(blocks)):
+        raise listed.wrong("block", f"numbers below {len(blocks)}, the number of blocks")
+    if np.any(row >= np.array([rows for _, rows in blocks] or [0])[block]):
+        raise listed.wrong("row", "numbers of rows that the blocks have")
+    return Index(
+        saved.text("name"),
+        dataset,
+        samples,
+        block,
+        row,
+        blocks,
+        saved.whole("version"),
+        None if saved["quota"] is None else saved.whole("quota"),
+        {record.hand_over: record for record in map(_giver_record, saved.items("givings"))},
+        {record.hand_over: record for record in map(_receiver_record, saved.items("takings"))},
+    )
 
 
-def _record(kind: Any, record: dict[str, Any]) -> Any:
-    chunks = {"chunks": frozenset(record["chunks"])} if "chunks" in record else {}
-    return kind(**{**record, "samples": tuple(record["samples"]), **chunks})
+def _dataset(about: object) -> DataSet:
+    saved = SavedState(
+        "a data set", about, "digest", "num_samples", "num_partitions", "layout",
+        "label",
+    )  # fmt: skip
+    layout, label = saved.text("layout"), saved["label"]
+    fields = Layout.parse(layout).names
+    if label is not None and label not in fields:
+        raise saved.wrong("label", "one of the fields, or None")
+    return DataSet(
+        saved.text("digest"),
+        saved.whole("num_samples", most=UNLIMITED),
+        saved.whole("num_partitions", least=1, most=UNLIMITED),
+        layout,
+        label,
+    )
+
+
+def _block(saved: SavedState, block: object) -> tuple[str, int]:
+    """Return the name of a block, which is that of a file in the folder, and its rows."""
+    if not (isinstance(block, (list, tuple)) and len(block) == 2):
+        raise saved.wrong("blocks", "names with numbers of rows")
+    pair = SavedState("a block", {"name": block[0], "rows": block[1]})
+    name = pair.text("name")
+    if not name or Path(name).name != name or "\0" in name:
+        raise pair.wrong("name", "the name of a file")
+    return name, pair.whole("rows", most=UNLIMITED)
+
+
+def _giver_record(record: object) -> GiverRecord:
+    saved = SavedState("a hand-over", record, "receiver", "layout", *_TERMS)
+    terms = _terms(saved, ("offered", "given", "settled", "withdrawn"))
+    return GiverRecord(receiver=saved.text("receiver"), layout=saved.text("layout"), **terms)
+
+
+def _receiver_record(record: object) -> ReceiverRecord:
+    saved = SavedState("a hand-over", record, "giver", "num_bytes", *_TERMS)
+    terms = _terms(saved, ("staging", "staged", "adopted", "dropped"))
+    return ReceiverRecord(giver=saved.text("giver"), num_bytes=saved.whole("num_bytes"), **terms)
+
+
+_ANY = -(2**63)
+_TERMS = ("hand_over", "samples", "chunk_size", "phase", "reason")
+"""What the records of both sides of a hand-over have."""
+
+
+def _terms(saved: SavedState, phases: tuple[str, ...]) -> dict[str, Any]:
+    samples = saved.wholes("samples", len(saved.items("samples")), least=_ANY)
+    if saved.text("phase") not in phases:
+        raise saved.wrong("phase", f"one of {', '.join(phases)}")
+    hand_over, chunk_size = saved.text("hand_over"), saved.whole("chunk_size", least=_ANY)
+    # A hand-over that was refused at once is recorded with the terms for which it was.
+    if saved["phase"] in phases[:2] and (
+        problem := wrong_terms(hand_over, samples.tolist(), chunk_size)
+    ):
+        raise StateFileError(problem)
+    return {
+        "hand_over": hand_over,
+        "samples": tuple(samples.tolist()),
+        "chunk_size": chunk_size,
+        "phase": saved["phase"],
+        "reason": saved.text("reason"),
+    }

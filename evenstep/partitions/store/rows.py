@@ -55,7 +55,8 @@ class Layout:
         kind, _, descr = text.partition(" ")
         try:
             return cls(kind, np.lib.format.descr_to_dtype(ast.literal_eval(descr)))
-        except (SyntaxError, TypeError, ValueError) as error:
+        except Exception as error:
+            # Python and numpy raise almost any error for a text that describes no type.
             raise InvalidSetting(f"a layout must be a list of fields, got {text!r}") from error
 
     @cached_property
