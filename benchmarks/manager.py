@@ -155,7 +155,7 @@ def own_cost(address: str, num_iterations: int) -> Row:
 def training(address: str, num_workers: int, num_rounds: int) -> Iterator[Row]:
     """Yield rounds while networks are trained all the time, and with networks that never are."""
     start = 300
-    kinds = {"never": "narx:start=100000,history=100000", "always": f"narx:start={start},retrain=1"}
+    kinds = {"never": "narx:start=10000,history=10000", "always": f"narx:start={start},retrain=1"}
     base = None
     for which, predictor in kinds.items():
         with playing(address, f"training-{which}", num_workers, predictor) as job:

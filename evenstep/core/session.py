@@ -198,18 +198,21 @@ class Session:
         self._joining.append(worker)
         return self.iteration + 1
 
-    def leave(self, worker: str) -> Receipt:
-        """Remove a worker; the receipt says whether the others now have their plan."""
-        if worker in self._joining:
-            self._joining.remove(worker)
-        elif worker in self._members:
-            self._remove_member(worker)
-        else:
-            raise MembershipError(f"worker {worker} is not a member: {', '.join(self._members)}")
-        for iteration in list(self._reports):
-            self._forget(worker, iteration)
-        self._passed.pop(worker, None)
-        self._silent.pop(worker, None)
+    def leave(self, *workers: str) -> Receipt:
+        """Remove workers; the receipt says whether the others now have their plan."""
+        for worker in workers:
+            if worker not in self._member_set and worker not in self._joining:
+                raise MembershipError(
+                    f"worker {worker} is not a member: {', '.join(self._members)}"
+                )
+        if not self._member_set.isdisjoint(workers):
+            self._remove_members(frozenset(workers))
+        self._joining = [worker for worker in self._joining if worker not in workers]
+        for worker in workers:
+            for iteration in list(self._reports):
+                self._forget(worker, iteration)
+            self._passed.pop(worker, None)
+            self._silent.pop(worker, None)
         return Receipt.COMPLETED if self._advance() else Receipt.ACCEPTED
 
     def _advance(self) -> bool:
@@ -288,13 +291,14 @@ class Session:
         for k in ahead[: -HORIZON - 1]:
             self._forget(worker, k)
 
-    def _remove_member(self, worker: str) -> None:
-        rest = tuple(member for member in self._members if member != worker)
+    def _remove_members(self, workers: frozenset[str]) -> None:
+        rest = tuple(member for member in self._members if member not in workers)
+        joining = tuple(worker for worker in self._joining if worker not in workers)
         if rest:
             self._change_members(rest, self.iteration)
-        elif self._joining:
+        elif joining:
             # No member is left to close the open boundary, and these join at the next one.
-            self._change_members(tuple(self._joining), self.iteration + 1)
+            self._change_members(joining, self.iteration + 1)
             self._joining.clear()
             self._reports.pop(self.iteration, None)
             self.iteration += 1

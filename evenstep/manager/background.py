@@ -42,4 +42,6 @@ def _outcome(work: Callable[[], Any]) -> Any:
     try:
         return work()
     except Exception as error:
-        return error
+        # Its traceback would keep alive what was being made, which may be large.
+        error.__context__ = error.__cause__ = None
+        return error.with_traceback(None)

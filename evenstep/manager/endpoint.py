@@ -25,7 +25,7 @@ from evenstep.manager import wire
 from evenstep.manager.access import format_address
 from evenstep.manager.buffers import Octets
 from evenstep.manager.client_connection import ClientConnection
-from evenstep.manager.listening import Door
+from evenstep.manager.listening import Door, collect_closed
 from evenstep.manager.service import Service
 from evenstep.runlog.manager_stream import HTTP_PORT_HEADER
 
@@ -273,6 +273,7 @@ class Endpoint:
                 _log.exception("a sweep failed")
             if loop.time() - tidied > _TIDY:
                 tidied = loop.time()
+                collect_closed()
                 self._door.cut_silent(tidied, HELLO, PATIENCE)
 
     async def _save(self, writer: ThreadPoolExecutor) -> None:

@@ -94,8 +94,10 @@ class Job:
         learned: LearnedState | None = None,
         notifications: Notifications | None = None,
         background: Background = at_once,
+        max_workers: int = MAX_WORKERS,
     ) -> None:
         self.name = name
+        self._max_workers = max_workers
         self.settings = settings
         self.history = JobHistory()
         self._notifications = notifications or Notifications()
@@ -111,8 +113,10 @@ class Job:
         self._learned = learned
         self._remembered_at = -1
         self._interrupted = False
-        self._beginning: list[str] = []
-        """The workers for which a planner is being made, or could not be made."""
+        self._is_making = False
+        """Whether a planner is being made."""
+        self._hopeless: list[str] = []
+        """The workers for which none can be made."""
         self._num_runs = 0
         self._held = -1
         self._least_number = 0
@@ -154,8 +158,8 @@ class Job:
         """Add a worker, or one that returns; return the first boundary that it takes part in."""
         if self.is_connected(worker) and not self._is_same(worker, instance):
             raise NameTaken(f"worker {worker} of job {self.name} is already connected")
-        if len(self.workers) >= MAX_WORKERS and worker not in self.workers:
-            raise LimitReached(f"a job must have at most {MAX_WORKERS} workers")
+        if len(self.workers) >= self._max_workers and worker not in self.workers:
+            raise LimitReached(f"a job must have at most {self._max_workers} workers here")
         if worker not in self.workers and self._is_closed():
             raise LimitReached(
                 f"job {self.name} has its {self.settings.workers} workers and is not elastic, "
@@ -243,7 +247,7 @@ class Job:
         if over and len(over) == len(self._leases):
             self._interrupt(over)
         else:
-            over = [worker for worker in over if self._expel(worker, now)]
+            over = self._expel_all(over, now)
         self._begin_without_the_rest(now)
         return over
 
@@ -273,12 +277,13 @@ class Job:
         now: float,
         notifications: Notifications | None = None,
         background: Background = at_once,
+        max_workers: int = MAX_WORKERS,
     ) -> Job:
         """Restore a job from its saved state; the leases of its workers begin now.
 
         The job must be saved before it makes a plan, so that skipped numbers stay skipped.
         """
-        job = cls(saved.job, saved.settings, saved.learned, notifications, background)
+        job = cls(saved.job, saved.settings, saved.learned, notifications, background, max_workers)
         known = [int(learned.state["own.number"]) for learned in saved.known]
         job._least_number = max(saved.least_number, *known, -1) + UNSAVED
         if saved.running is not None:
@@ -338,25 +343,25 @@ class Job:
     def _begin(self) -> None:
         """Make a planner for the workers that joined, and then start the session."""
         workers = in_name_order(tuple(self._gathering))
-        if self._beginning != workers:
-            self._beginning = workers
+        if not self._is_making and workers != self._hopeless:
+            self._is_making = True
             make = partial(first_planner, self.settings, workers, self._learned)
             self._background(make, partial(self._start, workers))
 
     def _start(self, workers: list[str], made: tuple[Planner, bool] | Exception) -> None:
         """Start the session with a planner that has the state of earlier runs, if it was usable."""
-        if self._beginning != workers:
-            return
+        self._is_making = False
         if in_name_order(tuple(self._gathering)) != workers:
-            self._beginning = []
+            # Some came or went meanwhile.
             if len(self._gathering) >= self.settings.workers:
                 self._begin()
             return
         if isinstance(made, Exception):
-            # A policy that needs the full number of workers keeps waiting for all.
-            _log.warning("job %s waits for other workers: %s", self.name, made)
+            if isinstance(made, EvenstepError):
+                # A policy that needs the full number of workers keeps waiting for all.
+                self._hopeless = workers
+            _log.warning("job %s cannot begin: %r", self.name, made)
             return
-        self._beginning = []
         planner, learned = made
         start = self.iteration
         if learned:
@@ -379,7 +384,8 @@ class Job:
                 self.session.pass_by(worker, iteration)
         early, self._early_reports = self._early_reports, {}
         for report in early.values():
-            self.session.report(report, in_order=True)
+            with contextlib.suppress(EvenstepError):
+                self.session.report(report, in_order=True)
         self._after_change()
 
     def _session_of(self, planner: Planner, iteration: int) -> Session:
@@ -396,17 +402,35 @@ class Job:
         self._notifications.notify(Notification(kind, self.name, worker, details=details))
 
     def _begin_without_the_rest(self, now: float) -> None:
-        if self.session is None and self._interrupted and self._gathering:
+        if self.session is None and len(self._gathering) >= self.settings.workers:
+            # It could not be made before, for lack of memory, say.
+            self._begin()
+        elif self.session is None and self._interrupted and self._gathering:
             first = min((self._leases[w] for w in self._gathering), key=lambda lease: lease.since)
             if now - first.since > min(first.length, AWAY):
                 self._begin()
+
+    def _expel_all(self, workers: list[str], now: float) -> list[str]:
+        """Remove workers, together if possible, and return those that are gone."""
+        if self.session is not None and len(workers) > 1:
+            self._remember()
+            with contextlib.suppress(EvenstepError):
+                self.session.leave(*workers)
+                for worker in workers:
+                    del self._leases[worker]
+                    self.agreements.forget(worker)
+                    self._notify("lost", worker)
+                self._after_change()
+                return workers
+        return [worker for worker in workers if self._expel(worker, now)]
 
     def _expel(self, worker: str, now: float) -> bool:
         try:
             self.leave(worker, "lost")
         except EvenstepError:
             # No plan is possible without this worker: check again after another lease.
-            self._leases[worker].heard = now
+            lease = self._leases[worker]
+            lease.heard, lease.lost = now, None if lease.connected else now
             return False
         return True
 
@@ -424,7 +448,6 @@ class Job:
         self.close()
         self.session = self._planner = None
         self._leases, self._gathering, self._early_reports = {}, {}, {}
-        self._beginning = []
         self.changed = True
 
     def _remember(self) -> None:

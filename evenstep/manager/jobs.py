@@ -20,7 +20,7 @@ from evenstep.errors import InvalidSetting, LimitReached, StateFileError, Unknow
 from evenstep.manager import job_store
 from evenstep.manager.background import Background, at_once
 from evenstep.manager.job import Job
-from evenstep.manager.job_settings import JobSettings, check_name
+from evenstep.manager.job_settings import MAX_WORKERS, JobSettings, check_name
 from evenstep.manager.job_store import LearnedState
 from evenstep.manager.notifications import Notification, Notifications
 
@@ -38,9 +38,11 @@ class Jobs:
         max_jobs: int = MAX_JOBS,
         notifications: Notifications | None = None,
         background: Background = at_once,
+        max_workers: int = MAX_WORKERS,
     ) -> None:
         self.notifications = notifications or Notifications()
         self.background = background
+        self._max_workers = max_workers
         self.unwritten: set[str] = set()
         """The jobs whose last save failed."""
         self.num_write_failures = 0
@@ -111,7 +113,9 @@ class Jobs:
         """Make a new job; if there are too many, the one that was idle longest is forgotten."""
         if len(self._jobs) >= self._max_jobs:
             self._make_room()
-        job = Job(str(name), settings, learned, self.notifications, self.background)
+        job = Job(
+            str(name), settings, learned, self.notifications, self.background, self._max_workers
+        )
         self._jobs[job.name] = job
         details = {"settings": asdict(settings)} | ({"reuse": reuse} if reuse else {})
         self.notifications.notify(Notification("created", job.name, details=details))
@@ -131,7 +135,10 @@ class Jobs:
         if self._folder is not None:
             for job in changed:
                 if isinstance(job, str):
-                    job_store.path_of(self._folder, job).unlink(missing_ok=True)
+                    try:
+                        job_store.path_of(self._folder, job).unlink(missing_ok=True)
+                    except OSError as error:
+                        _log.error("the file of job %s cannot be removed: %s", job, error)
                 else:
                     self._write(self._folder, job)
 
@@ -162,7 +169,7 @@ class Jobs:
 
     def _recover(self, found: job_store.Saved, path: Path, now: float) -> None:
         try:
-            job = Job.restored(found, now, self.notifications, self.background)
+            job = Job.restored(found, now, self.notifications, self.background, self._max_workers)
             self._jobs[job.name] = job
         except Exception as error:
             # One bad file must not keep the manager from starting with the other jobs.

@@ -116,6 +116,8 @@ class Membership:
             self._join()
             return SOONEST
         except EvenstepError as error:
+            if isinstance(error, Refused) and str(error) != str(self.failure):
+                _log.warning("worker %s of job %s cannot join: %s", self.worker, self.job, error)
             self.failure = error
         with self.changed:
             self.changed.wait_for(lambda: self.closed, pause)

@@ -19,6 +19,7 @@ from evenstep.manager.endpoint import MAX_CONNECTIONS, Endpoint
 from evenstep.manager.events import EventStream
 from evenstep.manager.http_routes import HttpRoutes
 from evenstep.manager.http_server import HttpPort
+from evenstep.manager.job_settings import MAX_WORKERS
 from evenstep.manager.jobs import Jobs
 from evenstep.manager.listening import places
 from evenstep.manager.log_format import log_notification
@@ -57,9 +58,16 @@ async def serve(options: ManagerOptions, say: Callable[[str], None]) -> None:
     notifications.listen(log_notification)
     events = EventStream()
     notifications.listen(events.receive)
-    jobs = Jobs(options.state, notifications=notifications, background=making)
+    num_places = places(MAX_CONNECTIONS)
+    jobs = Jobs(
+        options.state,
+        notifications=notifications,
+        background=making,
+        # One job cannot take all places.
+        max_workers=min(MAX_WORKERS, num_places // 2),
+    )
     service = Service(jobs, clock, options.token)
-    endpoint = Endpoint(service, options.tls, places(MAX_CONNECTIONS))
+    endpoint = Endpoint(service, options.tls, num_places)
 
     async with contextlib.AsyncExitStack() as stack:
         run_logs = None

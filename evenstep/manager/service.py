@@ -323,7 +323,7 @@ class Service:
         peer = self._peers.pop((job, worker), None)
         if peer is not None:
             self._pending.remove(job, worker)
-            peer.job = None
+            peer.job, peer.busy = None, False
             peer.close()
 
 

@@ -23,7 +23,7 @@ from evenstep.core import (
 from evenstep.policies.memory_model import GUARD, MemoryModel
 
 FAST, FINE = "fast-approach", "fine-tune"
-LONGEST_WINDOW = 1_000
+LONGEST_WINDOW = 100
 """Iterations that a leader must have led, at most."""
 _ROUNDING = 1e-9
 """Times whose relative difference is smaller are equal: no clock can distinguish them."""

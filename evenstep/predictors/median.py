@@ -22,7 +22,7 @@ from evenstep.core import (
 from evenstep.errors import StateFileError
 from evenstep.predictors.ema import fill_unseen
 
-MOST_LOOK_BACK = 1_000
+MOST_LOOK_BACK = 100
 """Speeds that a median is of."""
 
 

@@ -25,6 +25,8 @@ from evenstep.core import (
 from evenstep.errors import InvalidSetting, StateFileError
 from evenstep.predictors.ema import Ema
 
+LONGEST_HISTORY = 10_000
+"""Observations of one worker in the history of a predictor."""
 MOST_OBSERVATIONS = 10_000_000
 """Observations of all workers together in the history of a predictor: a quarter of a gigabyte."""
 
@@ -45,7 +47,7 @@ class Record:
     """
 
     def __init__(self, num_workers: int, start: int, retrain: int, history: int) -> None:
-        require_whole("history", history)
+        require_whole("history", history, most=LONGEST_HISTORY)
         require_whole("retrain", retrain)
         if num_workers * history > MOST_OBSERVATIONS:
             raise InvalidSetting(

@@ -6,6 +6,7 @@ again, it is refused if it cannot be true, and otherwise usable.
 
 import json
 import pickle
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -148,12 +149,23 @@ def test_planner_of_other_workers_refuses_or_keeps_the_total(policy):
             planner.restore(own)
 
 
+LOOPS: list[Loop] = []
+
+
+@pytest.fixture(autouse=True)
+def close_loops() -> Iterator[None]:
+    yield
+    while LOOPS:
+        LOOPS.pop().close()
+
+
 def balanced(collective: ThreadCollective, iterations: int = 5, **settings: Any) -> Loop:
     """Return the loop of a worker after some iterations."""
     loop = make_loop(
         collective, 12, framework="threads", summary=False, name=f"w{collective.worker}",
         timer=SpeedTimer((2.0, 1.0)[collective.worker]), **settings,
     )  # fmt: skip
+    LOOPS.append(loop)
     for k, _ in enumerate(batches(loop, Epochs(1000, 12))):
         loop.finish()
         loop.take(loop.collective.everybody(loop.slots().ravel().astype(np.float64)).sum(axis=0))

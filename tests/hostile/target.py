@@ -130,13 +130,13 @@ class Figures:
 
     def check(self) -> None:
         """Fail with everything that was promised and did not hold."""
-        problems = self.problems()
+        problems = [*self.slowness(), *self.problems()]
         assert not problems, "\n".join([f"{self.attack}:", *problems])
 
-    def problems(self) -> list[str]:
-        """Return what was promised and did not hold, with its figures."""
+    def slowness(self) -> list[str]:
+        """Return what was promised about the time of rounds and did not hold, with its figures."""
         usual = f"the usual {1e3 * self.before.p99:.1f} ms"
-        found = list(self.faults)
+        found = []
         if self.ratio > SLOWDOWN:
             found.append(f"p99 of rounds must be <= {SLOWDOWN:g} x {usual}, got {self.ratio:.1f} x")
         if self.stalled > STALLED:
@@ -147,6 +147,11 @@ class Figures:
         if self.after.p99 > SLOWDOWN * self.before.p99:
             ratio = self.after.p99 / self.before.p99
             found.append(f"p99 after it must be <= {SLOWDOWN:g} x {usual}, got {ratio:.1f} x")
+        return found
+
+    def problems(self) -> list[str]:
+        """Return what else was promised and did not hold, with its figures."""
+        found = list(self.faults)
         for when, span in (("during", self.during), ("after", self.after)):
             if span.unserved:
                 found.append(

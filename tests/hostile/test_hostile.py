@@ -18,6 +18,7 @@ from tests.manager.managers import until
 FEW_FILES = 256
 MANY_CONNECTIONS = 600
 SEED = 7
+ATTEMPTS = 3
 
 pytestmark = [pytest.mark.hostile, pytest.mark.timeout(3600)]
 either = pytest.mark.parametrize("has_tls", [False, True], ids=["open", "guarded"])
@@ -25,52 +26,53 @@ either = pytest.mark.parametrize("has_tls", [False, True], ids=["open", "guarded
 resets = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
-@either
-def test_calls_with_hostile_values_do_not_disturb(tmp_path, scale, show, has_tls):
-    with target(tmp_path, has_tls) as victim:
-        figures = victim.attack("messages", scale.flood, scale.usual, scale.messages)
-    show.append(figures)
-    figures.check()
-    assert figures.came_of_it["answered"] >= scale.messages
+@pytest.fixture
+def attacked(tmp_path, scale, show):
+    """Make an attack, and check what came of it."""
 
+    def attack(name, has_tls, number=0, files=0):
+        figures = None
+        for attempt in range(ATTEMPTS):
+            folder = tmp_path / str(attempt)
+            folder.mkdir()
+            with target(folder, has_tls, files) as victim:
+                figures = victim.attack(name, scale.flood, scale.usual, number)
+            show.append(figures)
+            # Another program on the machine slows rounds once, a weakness every time.
+            if figures.problems() or not figures.slowness():
+                break
+        assert figures is not None
+        figures.check()
+        return figures.came_of_it
 
-def test_slow_and_half_open_connections_do_not_disturb(tmp_path, scale, show):
-    with target(tmp_path, has_tls=True) as victim:
-        figures = victim.attack("slow", scale.flood, scale.usual)
-    show.append(figures)
-    figures.check()
-
-
-def test_calls_without_waiting_for_replies_do_not_disturb(tmp_path, scale, show):
-    with target(tmp_path, has_tls=True) as victim:
-        figures = victim.attack("pipelined", scale.flood, scale.usual)
-    show.append(figures)
-    figures.check()
-
-
-@either
-def test_more_connections_than_open_files_do_not_disturb(tmp_path, scale, show, has_tls):
-    with target(tmp_path, has_tls, files=FEW_FILES) as victim:
-        figures = victim.attack("descriptors", scale.flood, scale.usual, MANY_CONNECTIONS)
-    show.append(figures)
-    figures.check()
+    return attack
 
 
 @either
-def test_floods_of_the_http_port_leave_it_alive_and_do_not_disturb(tmp_path, scale, show, has_tls):
-    with target(tmp_path, has_tls) as victim:
-        figures = victim.attack("http", scale.flood, scale.usual)
-    show.append(figures)
-    figures.check()
-    assert 0 < figures.came_of_it["followers"] <= MAX_FOLLOWERS
+def test_calls_with_hostile_values_do_not_disturb(attacked, scale, has_tls):
+    assert attacked("messages", has_tls, scale.messages)["answered"] >= scale.messages
 
 
-def test_strangers_cannot_stall_a_job(tmp_path, scale, show):
-    with target(tmp_path, has_tls=True) as victim:
-        figures = victim.attack("stranger", scale.flood, scale.usual)
-    show.append(figures)
-    figures.check()
-    assert figures.came_of_it["strangers"] > 1
+def test_slow_and_half_open_connections_do_not_disturb(attacked):
+    attacked("slow", has_tls=True)
+
+
+def test_calls_without_waiting_for_replies_do_not_disturb(attacked):
+    attacked("pipelined", has_tls=True)
+
+
+@either
+def test_more_connections_than_open_files_do_not_disturb(attacked, has_tls):
+    attacked("descriptors", has_tls, MANY_CONNECTIONS, FEW_FILES)
+
+
+@either
+def test_floods_of_the_http_port_leave_it_alive_and_do_not_disturb(attacked, has_tls):
+    assert 0 < attacked("http", has_tls)["followers"] <= MAX_FOLLOWERS
+
+
+def test_strangers_cannot_stall_a_job(attacked):
+    assert attacked("stranger", has_tls=True)["strangers"] > 1
 
 
 @resets

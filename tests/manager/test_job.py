@@ -305,14 +305,46 @@ def test_planner_is_made_off_this_thread_while_workers_come_and_go():
     job.leave("b")
     work()
     assert job.session is None and job.workers == ("a",)
-    job.join("c", 3, 5.0, now=0.0)
-    job.leave("c")
-    job.join("d", 3, 5.0, now=0.0)
+    for worker in "cde":
+        job.join(worker, 3, 5.0, now=0.0)
+        # However often workers come and go, one planner is being made.
+        assert len(waiting) == 1
+        if worker != "e":
+            job.leave(worker)
     work()
     assert job.session is None
     work()
-    assert job.session is not None and job.workers == ("a", "d") and not waiting
-    assert close(job, 3, d=None) == [30, 30]
+    assert job.session is not None and job.workers == ("a", "e") and not waiting
+    assert close(job, 3, e=None) == [30, 30]
+
+
+def test_planner_that_could_not_be_made_is_made_again_unless_the_settings_forbid_it():
+    made = []
+
+    def fails_first(make, then):
+        made.append(make)
+        then(MemoryError() if len(made) == 1 else make())
+
+    job = Job("j", JobSettings(2, 60, *EMA), background=fails_first)
+    for worker in "ab":
+        job.join(worker, 0, 50.0, now=0.0)
+    assert job.session is None and job.expire(now=0.1) == []
+    assert job.session is not None and len(made) == 2
+
+
+def test_many_workers_are_lost_at_once():
+    job = job_of(*(f"w{i}" for i in range(8)), total=80)
+    close(job, 0, **dict.fromkeys((f"w{i}" for i in range(8)), None))
+    for i in (0, 1):
+        job.report(said(f"w{i}", 1, 10.0), None, now=4.0)
+    assert job.session is not None
+    before = job.session.plan.number
+    assert sorted(job.expire(now=6.0)) == [f"w{i}" for i in range(2, 8)]
+    assert job.workers == ("w0", "w1")
+    # They did not leave one by one, and those who wait have their plan.
+    assert job.session.plan.number <= before + 2
+    plan = job.plan_for(1)
+    assert plan is not None and plan.sizes.sum() == 80 and len(plan.sizes) == 2
 
 
 def test_workers_that_continued_without_a_manager_do_not_wait_for_what_others_have_passed():

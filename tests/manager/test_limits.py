@@ -14,7 +14,9 @@ LIMITS = {
     "bytes of a request": wire.MAX_REQUEST,
     "jobs": jobs.MAX_JOBS,
     "jobs that wait to be made": service.MOST_MAKING,
-    "workers of a job": job_settings.MAX_WORKERS,
+    "workers of a job, and at most half as many as there may be connections": (
+        job_settings.MAX_WORKERS
+    ),
     "total, minimum and granularity of a job": LARGEST_TOTAL,
     "characters of a policy or predictor": short_form.LONGEST_FORM,
     "wrappers around a policy": MOST_WRAPPERS,
@@ -23,7 +25,10 @@ LIMITS = {
     "p, d and q of `arima`": arima.LARGEST_ORDER,
     "hidden units of `narx`, `rnn`, `lstm`": networks.MOST_HIDDEN,
     "parameters of the networks of all workers of a job": learned.MOST_PARAMETERS,
-    "observations of all workers that a predictor keeps": record.MOST_OBSERVATIONS,
+    "observations of a worker that a predictor keeps": record.LONGEST_HISTORY,
+    "observations of all workers that a predictor keeps when a job begins": (
+        record.MOST_OBSERVATIONS
+    ),
     "number of a plan that a worker says it holds, unless the manager made it": (
         job_store.LARGEST_NUMBER
     ),

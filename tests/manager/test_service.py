@@ -1,18 +1,22 @@
 """A real manager, and workers that talk to it."""
 
+import gc
 import re
 import signal
 import socket
 import struct
 import threading
 import time
+import weakref
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
 
 from evenstep.errors import InvalidReport, InvalidSetting, ManagerUnreachable, Refused, Unplanned
 from evenstep.manager import wire
+from evenstep.manager.background import at_once
 from evenstep.manager.client_connection import ClientConnection
 from evenstep.manager.connection import VERSION, ServiceConnection, Where
 from evenstep.manager.jobs import Jobs
@@ -417,3 +421,27 @@ def test_jobs_are_made_off_the_thread_that_serves_and_in_the_order_of_a_connecti
     service.lost(peer)
     work()
     assert jobs.find("k").workers == ()
+
+
+def test_settings_that_are_refused_leave_nothing_behind():
+    kept: list[weakref.ref[Any]] = []
+
+    class Large:
+        pass
+
+    def work():
+        large = Large()
+        kept.append(weakref.ref(large))
+        raise InvalidSetting("too much")
+
+    results: list[Exception] = []
+    gc.disable()
+    try:
+        at_once(work, results.append)
+        try:
+            raise results.pop()
+        except InvalidSetting as error:
+            assert str(error) == "too much"
+        assert kept[0]() is None
+    finally:
+        gc.enable()

@@ -215,10 +215,10 @@ def test_history_is_what_the_models_are_trained_on():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"start": 29}, "start must be >= 30 observations, got 29"),
+        ({"start": 29}, "start must be >= 30, got 29"),
         ({"start": 500, "history": 400}, r"start must be .* <= history \(400\) .*, got 500"),
-        ({"retrain": 0}, "retrain must be >= 1 iterations, got 0"),
-        ({"hidden": 0}, "hidden must be >= 1 units, got 0"),
+        ({"retrain": 0}, "retrain must be >= 1, got 0"),
+        ({"hidden": 0}, "hidden units of a network must be >= 1, got 0"),
     ],
 )
 def test_settings_that_break_their_rule_are_refused(settings, message):
