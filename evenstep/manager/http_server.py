@@ -24,15 +24,17 @@ from typing import Any
 
 import h11
 
-from evenstep.manager.listening import listening
+from evenstep.manager.listening import listening, open_transport
 from evenstep.manager.log_format import Seldom
 
-MAX_CONNECTIONS = 64
+MAX_CONNECTIONS = 32
 """Connections at once, streams excluded: their pages have limits of their own."""
 MAX_HEAD = 8 * 1024
 """Bytes of a request, which has no body."""
 PATIENCE = 10.0
 _LINGER = 1.0
+_FEW, _BREATH = 8, 0.004
+"""Connections that are accepted without a pause, and the pause in seconds after further ones."""
 
 _log = logging.getLogger(__name__)
 _cut = Seldom(_log)
@@ -127,11 +129,16 @@ class HttpPort:
         self._places[connection] = None
         connection.task = asyncio.create_task(self._serve(connection, context))
         connection.task.add_done_callback(lambda _: self._forget(connection))
+        if len(self._places) > _FEW:
+            # Many at once come one after the other, so that rounds get their turn between them.
+            await asyncio.sleep(_BREATH)
 
     def _forget(self, connection: _Connection) -> None:
         self._open.discard(connection)
         self._places.pop(connection, None)
         connection.socket.close()
+        # Its error has a traceback, which leads back here and to the memory of the connection.
+        del connection.task
 
     async def _serve(self, connection: _Connection, context: ssl.SSLContext | None) -> None:
         # The client is gone or too slow, or was cut, or the manager stops: nobody would read an
@@ -187,10 +194,8 @@ async def _open_streams(
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_HEAD)
     protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(
-        lambda: protocol, client, ssl=context, ssl_handshake_timeout=PATIENCE if context else None
-    )
-    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+    transport, _ = await open_transport(lambda: protocol, client, context)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)  # type: ignore[arg-type]
 
 
 async def _receive(connection: h11.Connection, reader: asyncio.StreamReader) -> Request | None:

@@ -13,10 +13,11 @@ import logging
 import resource
 import socket
 import ssl
+import sys
+import time
 from asyncio import sslproto
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from evenstep.manager.log_format import Seldom
 
@@ -24,18 +25,22 @@ BACKLOG = 256
 """Connections that wait in the kernel; where it is full, a client tries again after a second."""
 HANDSHAKE = 5.0
 """Seconds that a TLS handshake may take."""
+_FAREWELL = 0.25
 STAY = 0.5
 """Seconds that a new connection has to say hello, before another one may get its place."""
 MOST_STRANGERS = 64
 """Connections at once that have not said hello: with TLS, each takes a tenth of a megabyte."""
-_TLS_BUFFER = 32 * 1024
+_TLS_BUFFER = 16 * 1024
 """Bytes that are read at once from a connection with TLS; asyncio keeps a buffer of its own for
 each, of 256 KiB by default, and messages are small."""
 LEAST_RESERVE, LARGEST_RESERVE = 192, 2_000
 """Open files that are kept for the HTTP port, run logs and the state."""
 LEAST_PLACES = 16
-MANY = 16
-"""Connections after which the memory of closed ones is collected."""
+_MANY, _SHARE = 32, 0.1
+"""New connections after which the memory of closed ones is collected, and the largest share of the
+time that this may take."""
+_FEW, _BREATH = 16, 0.002
+"""Strangers who are let in without a pause, and the pause in seconds after further ones."""
 _PAUSE = 0.01
 _RETRY = 0.1
 """Seconds until the next attempt to accept a connection, when one failed."""
@@ -43,7 +48,6 @@ _RETRY = 0.1
 _log = logging.getLogger(__name__)
 _failed = Seldom(_log)
 _full = Seldom(_log)
-_accepted: deque[None] = deque(maxlen=MANY)
 
 
 def places(wanted: int) -> int:
@@ -104,20 +108,53 @@ async def _accept(
             _failed.warning("cannot accept a connection: %s", error)
             await asyncio.sleep(_RETRY)
             continue
-        _accepted.append(None)
+        TURNOVER.add()
         await admit(client)
         # A flood of connections gives way to the other work of this thread after each one.
         await asyncio.sleep(0)
 
 
-def collect_closed() -> None:
-    """Free the memory of closed connections, if many have come since the last call.
+async def open_transport(
+    make: Callable[[], asyncio.BaseProtocol], client: socket.socket, context: ssl.SSLContext | None
+) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
+    """Return the transport of an accepted connection, after its handshake if there is one."""
+    options: dict[str, Any] = {}
+    if context is not None:
+        sslproto.SSLProtocol.max_size = _TLS_BUFFER
+        options = {"ssl": context, "ssl_handshake_timeout": HANDSHAKE}
+        if sys.version_info >= (3, 11):
+            # Whoever does not answer to the end of a connection would keep it for half a minute.
+            options["ssl_shutdown_timeout"] = _FAREWELL
+    loop = asyncio.get_running_loop()
+    return await loop.connect_accepted_socket(make, client, **options)
 
-    With TLS each leaves cycles of a tenth of a megabyte, and the collector seldom runs by itself.
+
+class Turnover:
+    """Frees the memory of closed connections, if there were many new ones.
+
+    A handshake that fails leaves cycles of some tens of kilobytes, and the collector of a manager
+    seldom runs by itself.
     """
-    if len(_accepted) >= MANY:
-        _accepted.clear()
-        gc.collect()
+
+    def __init__(self) -> None:
+        self._num_new = 0
+        self._next = time.monotonic()
+
+    def add(self) -> None:
+        """Count a connection."""
+        self._num_new += 1
+        self.collect()
+
+    def collect(self) -> None:
+        began = time.monotonic()
+        if self._num_new >= _MANY and began >= self._next:
+            gc.collect()
+            self._num_new = 0
+            self._next = began + (time.monotonic() - began) / _SHARE
+
+
+TURNOVER = Turnover()
+"""That of this process."""
 
 
 class Guest(Protocol):
@@ -149,8 +186,6 @@ class Door(Generic[G]):
         """The open connections; each removes itself when it is closed."""
         self.num_places = num_places
         self._context = context
-        if context is not None:
-            sslproto.SSLProtocol.max_size = _TLS_BUFFER
         self._arriving: dict[asyncio.Task[None], float] = {}
         """Connections in their handshake, oldest first, and since when."""
         self._strangers: dict[G, float] = {}
@@ -195,16 +230,15 @@ class Door(Generic[G]):
         task = asyncio.create_task(self._welcome(client, make))
         self._arriving[task] = loop.time()
         task.add_done_callback(lambda _: self._arriving.pop(task, None))
+        if len(self._arriving) + len(self._strangers) > _FEW:
+            await asyncio.sleep(_BREATH)
 
     async def _welcome(
         self, client: socket.socket, make: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         loop = asyncio.get_running_loop()
-        patience = HANDSHAKE if self._context else None
         with contextlib.suppress(OSError, TimeoutError, asyncio.TimeoutError):
-            _, guest = await loop.connect_accepted_socket(
-                make, client, ssl=self._context, ssl_handshake_timeout=patience
-            )
+            guest = (await open_transport(make, client, self._context))[1]
             self._strangers[guest] = loop.time()  # type: ignore[index]
 
     def _make_room(self, now: float) -> None:

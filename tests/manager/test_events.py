@@ -234,6 +234,7 @@ def test_place_of_a_follower_is_given_back_once_if_its_stream_never_begins(metho
     events = EventStream()
     pages = HttpRoutes(lambda: pytest.fail("no metrics"), lambda: None, events)
     clients: list[asyncio.StreamWriter] = []
+    writers: list[asyncio.StreamWriter] = []
     most = 0
 
     async def respond(request):
@@ -255,12 +256,16 @@ def test_place_of_a_follower_is_given_back_once_if_its_stream_never_begins(metho
                 reader, writer = await asyncio.open_connection(where.hostname, where.port)
                 writer.write(f"{method} /events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
                 clients.append(writer)
+                writers.append(writer)
                 if method == "HEAD":
                     assert (await reader.read()).startswith(b"HTTP/1.1 200")
                     writer.close()
                     await writer.wait_closed()
             while port.num_connections:
                 await asyncio.sleep(0.01)
+            for writer in writers:
+                writer.transport.abort()
+            await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     assert most >= 1

@@ -123,7 +123,14 @@ def many(url, number, request):
 def test_liveness_is_answered_however_many_connections_are_held(tmp_path, request_text):
     with running(log=tmp_path / "log") as manager, many(manager.url, 200, request_text):
         assert [manager.get("/livez") for _ in range(5)] == [(200, "ok\n")] * 5
-        assert len(re.findall("the HTTP port has 64 connections: cut", manager.log)) == 1
+        assert (
+            len(
+                re.findall(
+                    f"the HTTP port has {http_server.MAX_CONNECTIONS} connections: cut", manager.log
+                )
+            )
+            == 1
+        )
         manager.stop()
         assert "Traceback" not in manager.log
 
@@ -138,7 +145,7 @@ def test_liveness_is_answered_however_many_handshakes_are_unfinished(tmp_path, h
         answers = [talk(manager.url, GET % b"/livez", context) for _ in range(5)]
         assert [status_of(answer) for answer in answers] == [200] * 5
         # Unfinished handshakes have places, so that their number has a limit.
-        assert "the HTTP port has 64 connections: cut" in manager.log
+        assert f"the HTTP port has {http_server.MAX_CONNECTIONS} connections: cut" in manager.log
         manager.stop()
         assert "Traceback" not in manager.log
 
