@@ -16,7 +16,7 @@ import pytest
 from evenstep.runlog import read
 from tests.pytorch.test_elastic import ROOT, finish, torchrun
 
-pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.distributed, pytest.mark.soak, pytest.mark.timeout(240)]
 
 JOB = "tests.pytorch.lost_job"
 LONG = 90.0
