@@ -228,7 +228,7 @@ AT_THE_TOP = [
     ("total = 9e3\n" + WORKER, "1: total must be a whole number, got 9000.0"),
     (
         "total = 99999999999999999999\n" + WORKER,
-        "1: total must be <= 1099511627776, got 99999999999999999999",
+        "1: total must be <= 1000000000000, got 99999999999999999999",
     ),
     (TOP, " workers must be given in at least one [[workers]] table"),
     ("workers = []\n" + TOP, "1: workers must be given in at least one [[workers]] table"),
